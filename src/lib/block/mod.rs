@@ -1,0 +1,8 @@
+//! Where blocks come from and where they go to. The only layer with `unsafe` code.
+//!
+//! Knows files, devices and memory; knows nothing of what the blocks mean.
+
+pub mod memory;
+pub mod source;
+
+pub use source::{BlockSource, ReadError, Visit};

@@ -1,0 +1,6 @@
+//! The command layer.
+
+/// Runs the tool.
+pub fn main() -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}

@@ -1,0 +1,5 @@
+//! Thin pools: loading, checking, dumping, and everything that is known about mappings.
+//!
+//! Knows the two-level mapping tree, the details and both space maps; does not know cache or era, prints nothing.
+
+pub mod model;

@@ -1,0 +1,50 @@
+//! A pool as a stream of items: what a dump writes and a restore reads, whatever the form.
+
+use crate::base::{DataBlock, ThinBlock, ThinId};
+
+/// What holds for the whole pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Always empty in what is written; kept as it was read.
+    pub uuid: String,
+    /// The snapshot clock.
+    pub time: u32,
+    /// The counter that belongs to userspace.
+    pub transaction: u64,
+    /// The superblock's flags: bit 0 is needs_check.
+    pub flags: u32,
+    /// The metadata version.
+    pub version: u32,
+    /// Sectors of a data block.
+    pub data_block_size: u32,
+    /// Blocks of the data device; 0 in the dump of a metadata snapshot.
+    pub nr_data_blocks: u64,
+}
+
+/// What holds for one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its id.
+    pub id: ThinId,
+    /// How many mappings it says it has.
+    pub mapped_blocks: u64,
+    /// The pool's transaction id when it was made.
+    pub transaction: u64,
+    /// The pool's time when it was made.
+    pub creation_time: u32,
+    /// The pool's time at the last snapshot that it took part in.
+    pub snapshotted_time: u32,
+}
+
+/// Mappings that continue each other: virtual and data block both by one, all of the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first virtual block.
+    pub thin_begin: ThinBlock,
+    /// The first data block.
+    pub data_begin: DataBlock,
+    /// How many mappings, at least 1.
+    pub length: u64,
+    /// The pool's time when the mappings were made.
+    pub time: u32,
+}
