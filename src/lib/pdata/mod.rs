@@ -1,1 +1,3 @@
-
+//! The persistent data structures, for any value: walking and building btrees, counting, space maps, committing.
+//!
+//! Knows trees and reference counts; does not know what a mapping or a device is.
