@@ -3,6 +3,7 @@
 //! Knows files, devices and memory; knows nothing of what the blocks mean.
 
 pub mod memory;
+pub mod signals;
 pub mod source;
 
 pub use source::{BlockSource, ReadError, Visit};

@@ -1,6 +1,22 @@
-//! The command layer.
+//! The command layer: command lines, terminals, exit statuses. The only layer that prints.
+//!
+//! Knows every tool; no other layer knows this one. A tool is one file here and one line in [`registry`].
 
-/// Runs the tool.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
-}
+pub mod arguments;
+pub mod context;
+mod dispatch;
+pub mod exit;
+pub mod id_list;
+pub mod options;
+pub mod output;
+pub mod progress;
+pub mod registry;
+mod thin_check;
+mod thin_dump;
+
+pub use context::Context;
+pub use dispatch::main;
+pub use exit::Outcome;
+
+/// What `--version` prints: three numbers, because volume managers read it with `%u.%u.%u`.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,119 @@
+//! Options that several tools share, so that they are spelt and explained alike.
+
+use super::VERSION;
+use crate::base::BlockNr;
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use std::path::{Path, PathBuf};
+
+/// The id of `-m`.
+pub const METADATA_SNAP: &str = "metadata-snap";
+/// The id of the positional that names the metadata to read.
+pub const INPUT: &str = "input";
+/// The id of `-o`.
+pub const OUTPUT: &str = "output";
+/// The id of `-q`.
+pub const QUIET: &str = "quiet";
+/// The id of `--threads`.
+pub const THREADS: &str = "threads";
+
+/// Adds what every tool has, seen or hidden, and the rule that a repeated option counts once, the last.
+pub(super) fn common(command: Command) -> Command {
+    let flag = |name: &'static str, short| Arg::new(name).long(name).short(short).action(ArgAction::SetTrue);
+    command
+        .version(VERSION)
+        .args_override_self(true)
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .arg(flag("help", 'h').help("Print this help"))
+        .arg(flag("version", 'V').help("Print the version"))
+        .arg(Arg::new("verbosity").short('v').action(ArgAction::Count).hide(true))
+        .arg(Arg::new("io-engine").long("io-engine").value_parser(["sync", "async", "spindle"]).hide(true))
+}
+
+/// A long flag without a short form.
+pub fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// A long option with a value.
+pub fn value(name: &'static str, value_name: &'static str, parser: impl Into<ValueParser>, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value_name).value_parser(parser.into()).help(help)
+}
+
+/// `-q`.
+pub fn quiet() -> Arg {
+    flag(QUIET, "Print nothing on either stream; only the exit status speaks").short('q')
+}
+
+/// The metadata to read, as the only positional.
+pub fn input() -> Arg {
+    Arg::new(INPUT)
+        .value_name("INPUT")
+        .required(true)
+        .value_parser(value_parser!(PathBuf))
+        .help("Metadata: a block device, an image of one, or a packed image")
+}
+
+/// `-o FILE` for tools that write text.
+pub fn output() -> Arg {
+    value(OUTPUT, "FILE", value_parser!(PathBuf), "Write to FILE instead of standard output").short('o')
+}
+
+/// `--threads N`.
+pub fn threads() -> Arg {
+    let parser = value_parser!(u16).range(1..=1024);
+    value(THREADS, "N", parser, "Use N threads instead of one for each processor; the output is the same")
+}
+
+/// The number that `--threads` gives, if it is given.
+pub fn get_threads(matches: &ArgMatches) -> Option<usize> {
+    matches.get_one::<u16>(THREADS).map(|number| usize::from(*number))
+}
+
+/// The metadata snapshot that `-m` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    /// The one that the superblock holds.
+    Held,
+    /// The one that the superblock holds, which must be in this block.
+    At(BlockNr),
+}
+
+const HELD: &str = "held";
+
+/// `-m`, `-mN`, `-m=N`, `-m N`, `--metadata-snap[=N]`, `--metadata-snapshot[=N]`.
+pub fn metadata_snap() -> Arg {
+    let parser = |text: &str| match text {
+        HELD => Ok(Snapshot::Held),
+        _ => text.parse().map(|block| Snapshot::At(BlockNr(block))),
+    };
+    Arg::new(METADATA_SNAP)
+        .long("metadata-snap")
+        .alias("metadata-snapshot")
+        .short('m')
+        .num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value(HELD)
+        .value_name("BLOCK")
+        .value_parser(parser)
+        .help("Read the metadata snapshot of a live pool; BLOCK, if given, must be where it is")
+}
+
+/// What `-m` asks for, if it is given.
+pub fn get_metadata_snap(matches: &ArgMatches) -> Option<Snapshot> {
+    matches.get_one::<Snapshot>(METADATA_SNAP).copied()
+}
+
+/// The positional that [`input`] defines.
+///
+/// # Errors
+/// Never after a successful parse: clap has seen to it that it is there.
+pub fn get_input(matches: &ArgMatches) -> anyhow::Result<&Path> {
+    matches.get_one::<PathBuf>(INPUT).map(PathBuf::as_path).ok_or_else(|| anyhow::anyhow!("no input was given"))
+}
+
+/// The file that [`output`] names, if it is given.
+pub fn get_output(matches: &ArgMatches) -> Option<&Path> {
+    matches.get_one::<PathBuf>(OUTPUT).map(PathBuf::as_path)
+}
