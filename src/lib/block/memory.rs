@@ -1,5 +1,6 @@
 //! Blocks in memory: what a packed image unfolds to, and what tests make.
 
+use super::output::{BlockOutput, WriteError};
 use super::source::{BlockSource, ReadError, Visit};
 use crate::base::BlockNr;
 use crate::format::{BLOCK_SIZE, Block};
@@ -75,5 +76,21 @@ impl BlockSource for MemorySource {
                 return;
             }
         }
+    }
+}
+
+/// Memory is as durable as it gets.
+impl BlockOutput for MemorySource {
+    fn nr_blocks(&self) -> u64 {
+        self.nr_blocks
+    }
+
+    fn write(&mut self, location: BlockNr, block: &Block) -> Result<(), WriteError> {
+        let nr_blocks = self.nr_blocks;
+        self.put(location, block).map_err(|_| WriteError::OutOfRange { block: location, nr_blocks })
+    }
+
+    fn flush(&mut self) -> Result<(), WriteError> {
+        Ok(())
     }
 }

@@ -3,7 +3,10 @@
 //! Knows files, devices and memory; knows nothing of what the blocks mean.
 
 pub mod memory;
+pub mod output;
 pub mod signals;
 pub mod source;
+pub mod testing;
 
+pub use output::{BlockOutput, FileOutput, OpenOutputError, WriteError};
 pub use source::{BlockSource, ReadError, Visit};

@@ -1,3 +1,5 @@
 //! The persistent data structures, for any value: walking and building btrees, counting, space maps, committing.
 //!
 //! Knows trees and reference counts; does not know what a mapping or a device is.
+
+pub mod build;
