@@ -3,7 +3,7 @@
 use super::arguments::{Line, normalise};
 use super::context::Context;
 use super::exit::{self, Ending, Outcome};
-use super::registry::{TOOLS, Tool, find};
+use super::registry::{COMMANDS, TOOLS, Tool, find};
 use super::{VERSION, output};
 use clap::{ArgMatches, Command};
 use std::ffi::{OsStr, OsString};
@@ -96,16 +96,17 @@ fn show(text: &str) -> Ending {
 }
 
 fn overview() -> String {
-    let width = TOOLS.iter().map(|tool| tool.name.len()).max().unwrap_or(0);
+    let width = TOOLS.iter().chain(COMMANDS).map(|tool| tool.name.len()).max().unwrap_or(0);
+    let line = |tool: &Tool| format!("  {:width$}  {}\n", tool.name, tool.about);
     let mut text = format!(
         "dmeta {VERSION}: offline metadata tools for the device-mapper targets thin, cache and era\n\n\
          Usage: pdata_tools TOOL [ARGUMENT]...\n\
          \x20      TOOL [ARGUMENT]...   (through a link with the tool's name)\n\n\
          Tools:\n"
     );
-    for tool in TOOLS {
-        text.push_str(&format!("  {:width$}  {}\n", tool.name, tool.about));
-    }
+    text.extend(TOOLS.iter().map(line));
+    text.push_str("\nCommands of the binary itself:\n");
+    text.extend(COMMANDS.iter().map(line));
     text.push_str("\n'pdata_tools TOOL --help' explains a tool.\n");
     text
 }

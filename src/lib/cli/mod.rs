@@ -7,6 +7,8 @@ pub mod context;
 mod dispatch;
 pub mod exit;
 pub mod id_list;
+mod install;
+pub mod manual;
 pub mod options;
 pub mod output;
 pub mod progress;

@@ -2,7 +2,8 @@
 
 use super::context::Context;
 use super::exit::Outcome;
-use super::{options, thin_check, thin_dump};
+use super::manual::Section;
+use super::{install, options, thin_check, thin_dump};
 use clap::{ArgMatches, Command};
 
 /// One tool.
@@ -16,6 +17,8 @@ pub struct Tool {
     pub arguments: fn(Command) -> Command,
     /// Does the work. An error is printed and fails the run.
     pub run: fn(&ArgMatches, &Context) -> anyhow::Result<Outcome>,
+    /// What its manual page says beside the options.
+    pub manual: fn() -> Vec<Section>,
 }
 
 impl Tool {
@@ -28,14 +31,17 @@ impl Tool {
 /// Every tool, by name.
 pub const TOOLS: &[Tool] = &[thin_check::TOOL, thin_dump::TOOL];
 
-/// The tool of that name.
+/// What the multi-call binary itself can do: called by first argument only, without links.
+pub const COMMANDS: &[Tool] = &[install::COMMAND];
+
+/// The tool or command of that name.
 pub fn find(name: &str) -> Option<&'static Tool> {
-    TOOLS.iter().find(|tool| tool.name == name)
+    TOOLS.iter().chain(COMMANDS).find(|tool| tool.name == name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{TOOLS, find};
+    use super::{COMMANDS, TOOLS, find};
 
     #[test]
     fn sorted_and_without_repetition() {
@@ -46,7 +52,7 @@ mod tests {
 
     #[test]
     fn every_definition_passes_claps_own_check() {
-        for tool in TOOLS {
+        for tool in TOOLS.iter().chain(COMMANDS) {
             tool.command().debug_assert();
             assert!(find(tool.name).is_some());
         }

@@ -2,12 +2,16 @@
 
 use super::context::Context;
 use super::exit::Outcome;
+use super::manual::{Part, Section, exit_status};
 use super::options::{self, METADATA_SNAP, flag, value};
 use super::registry::Tool;
+use crate::base::problems::{Cure, Problem};
+use crate::base::{Code, Severity};
 use anyhow::bail;
 use clap::{ArgMatches, Command, value_parser};
 
-pub(super) const TOOL: Tool = Tool { name: "thin_check", about: "Check the metadata of a thin pool", arguments, run };
+pub(super) const TOOL: Tool =
+    Tool { name: "thin_check", about: "Check the metadata of a thin pool", arguments, run, manual };
 
 fn arguments(command: Command) -> Command {
     let writes_main_tree = [METADATA_SNAP, "override-mapping-root", "override-details-root"];
@@ -37,4 +41,86 @@ fn arguments(command: Command) -> Command {
 
 fn run(_matches: &ArgMatches, _context: &Context) -> anyhow::Result<Outcome> {
     bail!("checking is not available in this build")
+}
+
+fn manual() -> Vec<Section> {
+    vec![
+        Section {
+            title: "DESCRIPTION",
+            parts: vec![
+                Part::text(
+                    "thin_check reads all of a pool's metadata, counts what refers to each block, and compares that with \
+                     the space maps. INPUT must not be in use: a block device is opened exclusively. The metadata of an \
+                     active pool can only be read through its metadata snapshot, with -m.",
+                ),
+                Part::text(
+                    "It writes nothing, unless --clear-needs-check-flag or --auto-repair finds something to mend.",
+                ),
+            ],
+        },
+        Section {
+            title: "OUTPUT",
+            parts: vec![
+                Part::text("As soon as the superblock has been read, two lines are written to standard output:"),
+                Part::example("TRANSACTION_ID=7\nMETADATA_FREE_BLOCKS=4068"),
+                Part::text(
+                    "The report goes to standard error: what was found, with a code in brackets at the end of each line; \
+                     then, for each damaged device, how many mappings are left; and a verdict:",
+                ),
+                Part::entry("clean", "There is nothing to do."),
+                Part::entry("tidy-able", "No mapping is lost; leaks, stale counts or a flag should be put right."),
+                Part::entry("usable with loss", "Some mappings are lost or in doubt; the others can be read."),
+                Part::entry("broken", "Nothing can be used as it is."),
+                Part::text("With --json the report is one JSON object on standard output, in place of all this."),
+            ],
+        },
+        exit_status(vec![Part::text(
+            "Notes never fail a check. Non-fatal problems fail it unless --ignore-non-fatal-errors is given. \
+             Fatal problems always do.",
+        )]),
+        Section {
+            title: "EXAMPLES",
+            parts: vec![
+                Part::text("Check the metadata of a pool that is not active:"),
+                Part::example("thin_check /dev/vg/pool_tmeta"),
+                Part::text("Check an active pool through its metadata snapshot:"),
+                Part::example(
+                    "dmsetup message vg-pool-tpool 0 reserve_metadata_snap\n\
+                     thin_check -m /dev/mapper/vg-pool_tmeta\n\
+                     dmsetup message vg-pool-tpool 0 release_metadata_snap",
+                ),
+                Part::text("What a volume manager runs before it activates a pool:"),
+                Part::example("thin_check -q --clear-needs-check-flag /dev/mapper/vg-pool_tmeta"),
+            ],
+        },
+        Section { title: "PROBLEMS", parts: problems() },
+    ]
+}
+
+/// The table of problems, as scripts find them in the report.
+fn problems() -> Vec<Part> {
+    let mut parts = vec![Part::text("The codes are stable: scripts may match on them.")];
+    for severity in [Severity::Fatal, Severity::NonFatal, Severity::Note] {
+        let of_severity = Code::ALL.iter().map(|code| code.problem()).filter(|problem| problem.severity == severity);
+        parts.extend(of_severity.map(|problem| Part::entry(problem.name, problem_text(problem))));
+    }
+    parts
+}
+
+fn problem_text(problem: &Problem) -> String {
+    let help = match problem.cure {
+        Cure::None => "",
+        Cure::ClearFlag => " --clear-needs-check-flag clears it.",
+        Cure::AutoRepair => " --auto-repair puts it right.",
+        Cure::RepairSpaceMaps => " The space maps have to be built again.",
+        Cure::Repair => " What can be read has to be written to another device.",
+        Cure::Device => " The device or file has to be put right first.",
+        Cure::ReleaseSnapshot => " The metadata snapshot has to be released.",
+    };
+    format!("({}) {}.{help}", problem.severity.word(), capital(problem.wording))
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::exit::Outcome;
 use super::id_list::IdList;
+use super::manual::{Part, Section, exit_status};
 use super::options::{self, METADATA_SNAP, flag, value};
 use super::output::Output;
 use super::registry::Tool;
@@ -10,7 +11,7 @@ use anyhow::bail;
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 
 pub(super) const TOOL: Tool =
-    Tool { name: "thin_dump", about: "Write the mappings of a thin pool as XML or text", arguments, run };
+    Tool { name: "thin_dump", about: "Write the mappings of a thin pool as XML or text", arguments, run, manual };
 
 fn arguments(command: Command) -> Command {
     command
@@ -50,4 +51,54 @@ fn run(matches: &ArgMatches, _context: &Context) -> anyhow::Result<Outcome> {
     let _output = Output::new(options::get_output(matches), options::get_input(matches)?)?;
     let _devices = matches.get_many::<IdList>("dev-id").map(IdList::union);
     bail!("dumping is not available in this build")
+}
+
+fn manual() -> Vec<Section> {
+    vec![
+        Section {
+            title: "DESCRIPTION",
+            parts: vec![
+                Part::text(
+                    "thin_dump writes the devices of a pool and their mappings, in a form that thin_restore reads (xml), \
+                     people read (human_readable) or programs read (json). INPUT must not be in use, unless -m reads \
+                     the metadata snapshot of an active pool.",
+                ),
+                Part::text(
+                    "Mappings that several devices share are written once, as a <def>, and referred to by <ref>. With \
+                     --flat or --dev-id they are repeated for every device. The output is the same for any number of \
+                     threads.",
+                ),
+            ],
+        },
+        Section {
+            title: "OUTPUT",
+            parts: vec![
+                Part::text(
+                    "One element is on each line; the attributes have a fixed order. Blocks are counted in data blocks.",
+                ),
+                Part::example(
+                    "<superblock uuid=\"\" time=\"1\" transaction=\"7\" flags=\"0\" version=\"2\" data_block_size=\"128\" nr_data_blocks=\"1000\">\n\
+                     \x20 <device dev_id=\"1\" mapped_blocks=\"9\" transaction=\"0\" creation_time=\"0\" snap_time=\"0\">\n\
+                     \x20   <range_mapping origin_begin=\"0\" data_begin=\"20\" length=\"8\" time=\"0\"/>\n\
+                     \x20   <single_mapping origin_block=\"100\" data_block=\"3\" time=\"1\"/>\n\
+                     \x20 </device>\n\
+                     </superblock>",
+                ),
+                Part::text(
+                    "Where the metadata is damaged nothing is written that is not true: the run stops with what was found, \
+                     and a file named by -o is left empty.",
+                ),
+            ],
+        },
+        exit_status(vec![]),
+        Section {
+            title: "EXAMPLES",
+            parts: vec![
+                Part::text("Keep the mappings of a pool in a file:"),
+                Part::example("thin_dump -o pool.xml /dev/vg/pool_tmeta"),
+                Part::text("Show some devices of an active pool:"),
+                Part::example("thin_dump -m --dev-id 1,5,10-20 -f human_readable /dev/mapper/vg-pool_tmeta"),
+            ],
+        },
+    ]
 }
