@@ -73,7 +73,7 @@ pub struct Place {
     pub area: Area,
     /// The metadata block.
     pub block: Option<BlockNr>,
-    /// The thin device; for a block that several share, the one with the lowest id.
+    /// The thin device; for a block that several share, one of them.
     pub device: Option<ThinId>,
     /// The level below the tree's root, which is 0.
     pub level: Option<u8>,
@@ -219,6 +219,11 @@ impl Findings {
     /// The first finding of at least this severity.
     pub fn first_at_least(&self, severity: Severity) -> Option<&Finding> {
         self.kept.iter().find(|finding| finding.severity() >= severity)
+    }
+
+    /// Changes the places of those that were kept.
+    pub fn relocate(&mut self, locate: &mut dyn FnMut(&mut Place)) {
+        self.kept.iter_mut().for_each(|finding| locate(&mut finding.place));
     }
 
     /// Those that were kept.

@@ -3,3 +3,8 @@
 //! Knows trees and reference counts; does not know what a mapping or a device is.
 
 pub mod build;
+pub mod counts;
+pub mod forest;
+pub mod ledger;
+pub mod space_map;
+pub mod walk;

@@ -2,4 +2,7 @@
 //!
 //! Knows the two-level mapping tree, the details and both space maps; does not know cache or era, prints nothing.
 
+pub mod check;
+pub mod load;
 pub mod model;
+pub mod report;

@@ -1,0 +1,312 @@
+//! Checking a pool: everything that is there is read, counted and compared. Writes nothing, by its types.
+
+use super::load::{self, DeviceRoots, Devices, Roots};
+use super::report::{DeviceReport, Report};
+use crate::base::{Area, BlockNr, Code, DataBlock, Finding, Findings, KeyRange, Place, Progress, Severity, ThinId};
+use crate::block::BlockSource;
+use crate::format::mapping;
+use crate::format::node::Node;
+use crate::format::space_map::ENTRIES_PER_BITMAP;
+use crate::format::superblock::{DEVICE_ID_LIMIT, ThinSuperblock};
+use crate::pdata::counts::{Counts, Tally};
+use crate::pdata::forest::{Forest, NodeInfo, Step};
+use crate::pdata::ledger::{BlockUse, Ledger, Referred};
+use crate::pdata::space_map::SpaceMap;
+use crate::pdata::walk::{LeafVisitor, Walker};
+use std::ops::ControlFlow;
+
+/// Key ranges that a report lists for one device; what is lost beyond is only counted.
+const RANGES_PER_DEVICE: usize = 100;
+
+/// What to check.
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// Check the trees of the metadata snapshot alone, without space maps.
+    pub metadata_snapshot: bool,
+    /// Look at the superblock only.
+    pub superblock_only: bool,
+    /// Look at the details tree and the upper mapping tree only.
+    pub skip_mappings: bool,
+    /// Take the mapping root from here instead of the superblock.
+    pub mapping_root: Option<BlockNr>,
+    /// Take the details root from here instead of the superblock.
+    pub details_root: Option<BlockNr>,
+}
+
+/// Checks the metadata in `source`.
+///
+/// `on_superblock` is called as soon as the superblock has been read, before the trees are.
+pub fn check(
+    source: &dyn BlockSource,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    on_superblock: &mut dyn FnMut(&ThinSuperblock),
+) -> Report {
+    let mut findings = Findings::new();
+    let Some(superblock) = load::superblock(source, &mut findings) else {
+        return Report::without_superblock(findings);
+    };
+    on_superblock(&superblock);
+    let mut report = Report::new(&superblock);
+    report.overridden = options.mapping_root.is_some() || options.details_root.is_some();
+    if !options.superblock_only {
+        let mut ledger = Ledger::new(load::usable_blocks(source));
+        let mut check = Check {
+            superblock: &superblock,
+            options,
+            walker: Walker { source, ledger: &mut ledger, findings: &mut findings, progress },
+        };
+        check.run(&mut report);
+    }
+    report.finish(findings);
+    report
+}
+
+struct Check<'a> {
+    superblock: &'a ThinSuperblock,
+    options: &'a CheckOptions,
+    walker: Walker<'a>,
+}
+
+impl Check<'_> {
+    fn run(&mut self, report: &mut Report) {
+        let pairs = self.pairs();
+        self.walker.progress.section("devices", 0);
+        let devices = load::devices(&mut self.walker, &pairs);
+        for (pair, devices) in pairs.iter().zip(&devices) {
+            self.judge_devices(pair, devices);
+        }
+        let mut trees_whole = devices.iter().all(|devices| devices.details_whole && devices.top_level_whole);
+        if self.options.skip_mappings {
+            for (pair, devices) in pairs.iter().zip(&devices) {
+                report.devices.extend(devices.by_id.iter().map(|(id, device)| unread_device(pair, *id, device)));
+            }
+            report.top_level_whole = trees_whole;
+            return;
+        }
+        let data_blocks = self.superblock.data_space_map.nr_blocks.get();
+        // No more can be counted than bitmaps could describe, whatever the superblock says.
+        let countable = data_blocks.min(self.walker.ledger.nr_blocks().saturating_mul(ENTRIES_PER_BITMAP));
+        let visitor = MappingVisitor {
+            counts: Counts::new(countable),
+            nr_data_blocks: countable,
+            time: self.superblock.time.get(),
+        };
+        self.walker.progress.section("mappings", self.superblock.metadata_space_map.nr_allocated.get());
+        let with_devices: Vec<_> = pairs.iter().copied().zip(&devices).collect();
+        let forest = load::mappings(&mut self.walker, &with_devices, &visitor);
+        trees_whole &= forest.is_whole();
+        report.top_level_whole = devices.iter().all(|devices| devices.top_level_whole);
+        for (pair, devices) in &with_devices {
+            for (id, device) in &devices.by_id {
+                report.devices.push(self.judge_mappings(pair, *id, device, &forest));
+            }
+        }
+        if !self.options.metadata_snapshot {
+            self.space_maps(report, &visitor.counts, trees_whole);
+        }
+    }
+
+    /// The pairs of trees to look at: the live ones and the snapshot's, or one of them.
+    fn pairs(&mut self) -> Vec<Roots> {
+        let mut pairs = Vec::new();
+        if !self.options.metadata_snapshot {
+            let mut live = Roots::of(self.superblock, false);
+            live.mapping = self.options.mapping_root.unwrap_or(live.mapping);
+            live.details = self.options.details_root.unwrap_or(live.details);
+            pairs.push(live);
+        }
+        if let Some(location) = self.superblock.held_root() {
+            let place = Place::block(Area::SnapshotSuperblock, location);
+            let refused = match self.walker.ledger.refer(location, BlockUse::Superblock) {
+                Referred::First => None,
+                Referred::OutOfRange => Some("past the end of the metadata"),
+                _ => Some("the block is in use for something else"),
+            };
+            match refused {
+                Some(detail) => self.walker.findings.push(Finding::with(Code::HeldRootInvalid, place, detail)),
+                None => {
+                    let found = load::snapshot_superblock(self.walker.source, location, self.walker.findings);
+                    pairs.extend(found.map(|superblock| Roots::of(&superblock, true)));
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Holds the details tree against the upper mapping tree, and the details against the superblock.
+    fn judge_devices(&mut self, pair: &Roots, devices: &Devices) {
+        let (time, transaction) = (self.superblock.time.get(), self.superblock.transaction_id.get());
+        for (id, device) in &devices.by_id {
+            let mut push = |area, code, detail: String| {
+                self.walker.findings.push(Finding::with(code, Place::device(area, *id), detail));
+            };
+            if id.0 >= DEVICE_ID_LIMIT {
+                push(pair.details_area(), Code::DeviceId, String::new());
+            }
+            match device.details {
+                // A device missing from a damaged tree is not a contradiction, the damage has been told already.
+                None if devices.details_whole => push(pair.details_area(), Code::DeviceWithoutDetails, String::new()),
+                None => {}
+                Some(details) => {
+                    let (created, snapped) = (details.creation_time.get(), details.snapshotted_time.get());
+                    if created > time || snapped > time || created > snapped {
+                        let detail = format!("created {created}, snapshotted {snapped}, the pool's time is {time}");
+                        push(pair.details_area(), Code::DeviceTime, detail);
+                    }
+                    if details.transaction_id.get() > transaction {
+                        let detail = format!("{} above {transaction}", details.transaction_id.get());
+                        push(pair.details_area(), Code::DeviceTransaction, detail);
+                    }
+                    if device.root.is_none() && devices.top_level_whole {
+                        let detail = format!("{} mapped blocks expected", details.mapped_blocks.get());
+                        push(pair.top_level_area(), Code::DeviceWithoutMappings, detail);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was found of a device, and what is missing.
+    fn judge_mappings(&mut self, pair: &Roots, id: ThinId, device: &DeviceRoots, forest: &Forest) -> DeviceReport {
+        let mut report = unread_device(pair, id, device);
+        report.found = Some(0);
+        let Some(root) = device.root else { return report };
+        let info = forest.info(root);
+        report.found = Some(info.map_or(0, |info| if info.is_good() { info.entries_below } else { 0 }));
+        report.whole = info.is_some_and(NodeInfo::is_whole);
+        if !report.whole {
+            self.lost_ranges(&mut report, root, forest);
+        } else if let (Some(expected), Some(found)) = (report.expected, report.found)
+            && expected != found
+        {
+            let detail = format!("the details say {expected}, the tree has {found}");
+            let place = Place::device(pair.details_area(), id);
+            self.walker.findings.push(Finding::with(Code::DeviceMappedBlocks, place, detail));
+        }
+        report
+    }
+
+    fn lost_ranges(&self, report: &mut DeviceReport, root: BlockNr, forest: &Forest) {
+        forest.traverse(self.walker.source, root, &mut |step| {
+            if let Step::Lost(keys, _) = step {
+                let room = report.lost_ranges.len() < RANGES_PER_DEVICE;
+                match report.lost_ranges.last_mut() {
+                    Some(last) if last.end == Some(keys.begin) => last.end = keys.end,
+                    _ if room => report.lost_ranges.push(keys),
+                    _ => report.more_ranges = true,
+                }
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    fn space_maps(&mut self, report: &mut Report, data: &Counts, trees_whole: bool) {
+        self.walker.progress.section("space maps", 0);
+        let data_map = SpaceMap::load_data(&mut self.walker, &self.superblock.data_space_map);
+        let metadata_map = SpaceMap::load_metadata(&mut self.walker, &self.superblock.metadata_space_map);
+        let held_root_lost = self.walker.findings.count(Code::HeldRootInvalid) > 0;
+        // References that could not be followed are missing from the counts.
+        let judge_leaks = trees_whole && !held_root_lost && !report.overridden;
+        let (source, findings) = (self.walker.source, &mut *self.walker.findings);
+        report.data = Some(data_map.compare(source, data, judge_leaks, findings));
+        let maps_whole = data_map.is_whole() && metadata_map.is_whole();
+        let ledger = &*self.walker.ledger;
+        report.metadata = Some(metadata_map.compare(source, ledger, judge_leaks && maps_whole, findings));
+        let described = self.superblock.metadata_space_map.nr_blocks.get();
+        let beyond: Vec<u64> =
+            (described..ledger.nr_blocks()).filter(|block| ledger.count(BlockNr(*block)) > 0).collect();
+        if let (Some(first), Some(last)) = (beyond.first(), beyond.last()) {
+            let keys = Some(KeyRange { begin: *first, end: Some(last + 1) });
+            let detail = format!("{} blocks past the end of the space map are in use", beyond.len());
+            let place = Place { keys, ..Place::area(Area::MetadataSpaceMap) };
+            findings.push(Finding::with(Code::MetadataCountLow, place, detail));
+        }
+    }
+}
+
+fn unread_device(pair: &Roots, id: ThinId, device: &DeviceRoots) -> DeviceReport {
+    DeviceReport {
+        id,
+        snapshot: pair.snapshot,
+        expected: device.details.map(|details| details.mapped_blocks.get()),
+        found: None,
+        whole: device.root.is_some(),
+        lost_ranges: Vec::new(),
+        more_ranges: false,
+    }
+}
+
+/// Counts the data blocks that leaves lead to.
+struct MappingVisitor {
+    counts: Counts,
+    nr_data_blocks: u64,
+    time: u32,
+}
+
+impl MappingVisitor {
+    #[cold]
+    fn judge(&self, leaf: &Node<'_>, place: Place, findings: &mut Findings) {
+        let entries = || leaf.keys().iter().zip(leaf.values_u64()).map(|(key, value)| (key.get(), value.get()));
+        let mut report = |code, bad: &dyn Fn(DataBlock, u32) -> bool| {
+            let keys: Vec<u64> = entries()
+                .filter(|(_, value)| {
+                    let (block, time) = mapping::unpack(*value);
+                    bad(block, time)
+                })
+                .map(|(key, _)| key)
+                .collect();
+            if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
+                let keys_range = Some(KeyRange { begin: *first, end: last.checked_add(1) });
+                let place = Place { keys: keys_range, ..place };
+                findings.push(Finding::with(code, place, format!("{} mappings", keys.len())));
+            }
+        };
+        report(Code::MappingBeyondData, &|block, _| block.0 >= self.nr_data_blocks);
+        report(Code::MappingTime, &|_, time| time > self.time);
+    }
+}
+
+impl LeafVisitor for MappingVisitor {
+    type Local = Tally;
+
+    fn local(&self) -> Tally {
+        Tally::default()
+    }
+
+    fn visit(&self, tally: &mut Tally, leaf: &Node<'_>, place: Place, findings: &mut Findings) {
+        let values = leaf.values_u64();
+        let (mut highest, mut latest) = (0, 0);
+        for value in values {
+            highest = highest.max(value.get());
+            latest = latest.max(value.get() & 0xff_ffff);
+        }
+        if (highest >> 24 >= self.nr_data_blocks && !values.is_empty()) || latest > u64::from(self.time) {
+            self.judge(leaf, place, findings);
+        }
+        let mut at = 0;
+        while at < values.len() {
+            let begin = values[at].get() >> 24;
+            let mut end = at + 1;
+            while end < values.len() && values[end].get() >> 24 == begin + (end - at) as u64 {
+                end += 1;
+            }
+            let countable = self.nr_data_blocks.saturating_sub(begin).min((end - at) as u64);
+            self.counts.add_run(tally, begin, countable);
+            at = end;
+        }
+    }
+
+    fn finish(&self, mut tally: Tally) {
+        self.counts.settle(&mut tally);
+    }
+}
+
+/// Whether a report of this severity makes a check fail.
+pub fn fails(worst: Option<Severity>, ignore_non_fatal: bool) -> bool {
+    match worst {
+        Some(Severity::Fatal) => true,
+        Some(Severity::NonFatal) => !ignore_non_fatal,
+        Some(Severity::Note) | None => false,
+    }
+}
