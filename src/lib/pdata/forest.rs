@@ -190,6 +190,12 @@ impl Forest {
         children
     }
 
+    /// The children of the node with this index; none where it is a leaf or cannot be read.
+    pub fn child_blocks(&self, source: &dyn BlockSource, index: u32) -> Vec<BlockNr> {
+        let Some(info) = self.nodes.get(index as usize).filter(|info| !info.is_leaf()) else { return Vec::new() };
+        self.children(source, info).unwrap_or_default().into_iter().map(|(_, block)| block).collect()
+    }
+
     /// Walks the tree below `root` in key order. `step` may stop the walk.
     ///
     /// A child that does not fit its place is passed as lost. Every leaf's keys lie above those before it, so no

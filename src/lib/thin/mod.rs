@@ -3,6 +3,10 @@
 //! Knows the two-level mapping tree, the details and both space maps; does not know cache or era, prints nothing.
 
 pub mod check;
+pub mod dump;
+mod emit;
 pub mod load;
 pub mod model;
 pub mod report;
+pub mod sharing;
+pub mod text;

@@ -48,3 +48,13 @@ pub struct Run {
     /// The pool's time when the mappings were made.
     pub time: u32,
 }
+
+impl Run {
+    /// Whether `next` continues this run, so that both can be one.
+    #[inline]
+    pub fn continues_with(&self, next: &Run) -> bool {
+        self.thin_begin.0.wrapping_add(self.length) == next.thin_begin.0
+            && self.data_begin.0.wrapping_add(self.length) == next.data_begin.0
+            && self.time == next.time
+    }
+}

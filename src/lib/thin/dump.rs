@@ -1,0 +1,269 @@
+//! Dumping a pool: first every block that is needed is verified, then the text is written.
+//!
+//! So nothing at all is written where something is damaged. Leaves are turned into text on all threads and written
+//! in order; the bytes do not depend on the number of threads.
+
+use super::emit::{BATCH_LEAVES, BATCH_REFERENCES, Emitter, Unit};
+use super::load::{self, DeviceRoots, Devices, Roots};
+use super::model::{Device, Pool};
+use super::sharing::{Place, Sharing};
+use super::text::{Format, Writer};
+use crate::base::{self, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
+use crate::block::{BlockSource, ReadError};
+use crate::format::superblock::ThinSuperblock;
+use crate::pdata::forest::{Forest, Step};
+use crate::pdata::ledger::Ledger;
+use crate::pdata::walk::{NoVisitor, Walker};
+use std::io::Write;
+use std::ops::{ControlFlow, RangeInclusive};
+
+/// What to dump, and how.
+#[derive(Clone, Debug, Default)]
+pub struct DumpOptions {
+    /// The form.
+    pub format: Format,
+    /// Dump what the metadata snapshot holds.
+    pub metadata_snapshot: bool,
+    /// Only these devices; ids may be absent. Implies `flat`.
+    pub devices: Option<Vec<RangeInclusive<u64>>>,
+    /// Devices without their mappings.
+    pub skip_mappings: bool,
+    /// Repeat shared mappings in every device instead of naming them once.
+    pub flat: bool,
+    /// Write this transaction id.
+    pub transaction_id: Option<u64>,
+    /// Write this data block size, in sectors.
+    pub data_block_size: Option<u32>,
+    /// Write this number of data blocks.
+    pub nr_data_blocks: Option<u64>,
+}
+
+/// What a dump has to say beside its text.
+#[derive(Clone, Debug, Default)]
+pub struct DumpOutcome {
+    /// What was found that did not keep it from dumping.
+    pub findings: Findings,
+    /// Ids and ranges asked for in which there is no device.
+    pub missing: Vec<RangeInclusive<u64>>,
+}
+
+/// Why there is no dump.
+#[derive(Debug, thiserror::Error)]
+pub enum DumpError {
+    /// The metadata is damaged. Nothing was written.
+    #[error("the metadata is damaged")]
+    Damaged(Findings),
+    /// There is no metadata snapshot.
+    #[error("the pool holds no metadata snapshot")]
+    NoSnapshot,
+    /// A block that was good before could not be read again. What was written is incomplete.
+    #[error("block {0} could be read at first, and then not: {1}")]
+    Vanished(BlockNr, ReadError),
+    /// The text could not be written.
+    #[error("cannot write the dump: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+/// Dumps the metadata in `source` to `out`.
+///
+/// # Errors
+/// Damage is found before anything is written; only an output that fails, or a source that fails between the two
+/// passes, leaves a part of the text.
+pub fn dump(
+    source: &dyn BlockSource,
+    options: &DumpOptions,
+    out: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<DumpOutcome, DumpError> {
+    let mut findings = Findings::new();
+    let prepared = Prepared::new(source, options, progress, &mut findings)?;
+    if findings.worst() == Some(Severity::Fatal) {
+        return Err(DumpError::Damaged(findings));
+    }
+    let faults = source.nr_faults();
+    emit(&mut Emitter::new(source, Writer(options.format), out), source, &prepared)?;
+    if source.nr_faults() != faults {
+        return Err(DumpError::Vanished(BlockNr(0), ReadError::Io("the file or device failed meanwhile".into())));
+    }
+    Ok(DumpOutcome { findings, missing: prepared.missing })
+}
+
+/// Everything that is known before the first byte is written.
+struct Prepared {
+    pool: Pool,
+    devices: Vec<(Device, BlockNr)>,
+    forest: Option<Forest>,
+    sharing: Option<Sharing>,
+    missing: Vec<RangeInclusive<u64>>,
+}
+
+impl Prepared {
+    fn new(
+        source: &dyn BlockSource,
+        options: &DumpOptions,
+        progress: &dyn Progress,
+        findings: &mut Findings,
+    ) -> Result<Self, DumpError> {
+        let (superblock, roots) = choose(source, options, findings)?;
+        let mut ledger = Ledger::new(load::usable_blocks(source));
+        let mut walker = Walker { source, ledger: &mut ledger, findings, progress };
+        progress.section("devices", 0);
+        let mut all = load::devices(&mut walker, &[roots]).pop().unwrap_or_default();
+        let missing = select(&mut all, options.devices.as_deref());
+        let devices = pair(&all, &roots, walker.findings);
+        let mut forest = None;
+        if !options.skip_mappings {
+            progress.section("mappings", superblock.metadata_space_map.nr_allocated.get());
+            forest = Some(load::mappings(&mut walker, &[(roots, &all)], &NoVisitor));
+        }
+        let whole = findings.worst() < Some(Severity::Fatal);
+        let shared = whole && !options.flat && options.devices.is_none() && devices.len() > 1;
+        let sharing = forest.as_ref().filter(|_| shared).map(|forest| Sharing::of(forest, source));
+        Ok(Prepared { pool: pool(&superblock, options), devices, forest, sharing, missing })
+    }
+}
+
+fn choose(
+    source: &dyn BlockSource,
+    options: &DumpOptions,
+    findings: &mut Findings,
+) -> Result<(ThinSuperblock, Roots), DumpError> {
+    let damaged = |findings: &mut Findings| DumpError::Damaged(std::mem::take(findings));
+    let Some(live) = load::superblock(source, findings) else { return Err(damaged(findings)) };
+    if !options.metadata_snapshot {
+        let roots = Roots::of(&live, false);
+        return Ok((live, roots));
+    }
+    let location = live.held_root().ok_or(DumpError::NoSnapshot)?;
+    let Some(snapshot) = load::snapshot_superblock(source, location, findings) else { return Err(damaged(findings)) };
+    let roots = Roots::of(&snapshot, true);
+    Ok((snapshot, roots))
+}
+
+/// Keeps the devices asked for; returns what was asked for in vain.
+fn select(devices: &mut Devices, wanted: Option<&[RangeInclusive<u64>]>) -> Vec<RangeInclusive<u64>> {
+    let Some(wanted) = wanted else { return Vec::new() };
+    let known = |range: &RangeInclusive<u64>| {
+        range.start() <= range.end()
+            && devices.by_id.range(ThinId(*range.start())..=ThinId(*range.end())).next().is_some()
+    };
+    let missing = wanted.iter().filter(|range| !known(range)).cloned().collect();
+    devices.by_id.retain(|id, _| wanted.iter().any(|range| range.contains(&id.0)));
+    missing
+}
+
+/// The devices that both trees know; it is damage where one of them does not.
+fn pair(devices: &Devices, roots: &Roots, findings: &mut Findings) -> Vec<(Device, BlockNr)> {
+    let mut paired = Vec::new();
+    for (id, DeviceRoots { details, root }) in &devices.by_id {
+        match (details, root) {
+            (Some(details), Some(root)) => {
+                let device = Device {
+                    id: *id,
+                    mapped_blocks: details.mapped_blocks.get(),
+                    transaction: details.transaction_id.get(),
+                    creation_time: details.creation_time.get(),
+                    snapshotted_time: details.snapshotted_time.get(),
+                };
+                paired.push((device, *root));
+            }
+            (None, _) => {
+                let place = base::Place::device(roots.details_area(), *id);
+                findings.push(Finding::new(Code::DeviceWithoutDetails, place));
+            }
+            (Some(_), None) => {
+                let place = base::Place::device(roots.top_level_area(), *id);
+                findings.push(Finding::new(Code::DeviceWithoutMappings, place));
+            }
+        }
+    }
+    paired
+}
+
+fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {
+    Pool {
+        uuid: String::new(),
+        time: superblock.time.get(),
+        transaction: options.transaction_id.unwrap_or(superblock.transaction_id.get()),
+        flags: superblock.flags.get(),
+        version: superblock.version.get(),
+        data_block_size: options.data_block_size.unwrap_or(superblock.data_block_size.get()),
+        nr_data_blocks: options.nr_data_blocks.unwrap_or(superblock.data_space_map.nr_blocks.get()),
+    }
+}
+
+/// Writes everything, in the order of the document.
+fn emit(emitter: &mut Emitter<'_>, source: &dyn BlockSource, prepared: &Prepared) -> Result<(), DumpError> {
+    let mut text = Vec::new();
+    emitter.writer().pool(&mut text, &prepared.pool);
+    emitter.push(Unit::NewList(text))?;
+    // A volume manager reads the first line only, and closes the pipe.
+    emitter.flush()?;
+    if let (Some(forest), Some(sharing)) = (&prepared.forest, &prepared.sharing) {
+        for head in sharing.heads(forest) {
+            emit_def(emitter, forest, sharing, head)?;
+        }
+    }
+    let mut text = Vec::new();
+    emitter.writer().devices(&mut text);
+    emitter.push(Unit::NewList(text))?;
+    for (device, root) in &prepared.devices {
+        let mut text = Vec::new();
+        emitter.writer().device(&mut text, device);
+        emitter.push(Unit::Open(text))?;
+        if let Some(forest) = &prepared.forest {
+            emit_device(emitter, source, forest, prepared.sharing.as_ref(), *root)?;
+        }
+        emitter.close(|writer, text| writer.device_end(text))?;
+    }
+    emitter.close(|writer, text| writer.pool_end(text))?;
+    emitter.flush()
+}
+
+fn emit_def(emitter: &mut Emitter<'_>, forest: &Forest, sharing: &Sharing, head: u32) -> Result<(), DumpError> {
+    let block = |leaf: u32| forest.nodes()[leaf as usize].block();
+    let mut text = Vec::new();
+    emitter.writer().def(&mut text, block(head).0);
+    emitter.push(Unit::Open(text))?;
+    let leaves: Vec<BlockNr> = sharing.run(head).into_iter().map(block).collect();
+    for chunk in leaves.chunks(BATCH_LEAVES) {
+        emitter.push(Unit::Leaves(chunk.to_vec()))?;
+    }
+    emitter.close(|writer, text| writer.def_end(text))
+}
+
+/// Writes the mappings of a device: leaves of its own, and references to shared runs.
+fn emit_device(
+    emitter: &mut Emitter<'_>,
+    source: &dyn BlockSource,
+    forest: &Forest,
+    sharing: Option<&Sharing>,
+    root: BlockNr,
+) -> Result<(), DumpError> {
+    let mut result = Ok(());
+    let mut open = Unit::Leaves(Vec::new());
+    forest.traverse(source, root, &mut |step| {
+        let Step::Leaf(leaf) = step else { return ControlFlow::Continue(()) };
+        let info = &forest.nodes()[leaf as usize];
+        let place = sharing.map_or(Place::Own, |sharing| sharing.place(leaf));
+        if info.is_empty() || place == Place::Inside {
+            return ControlFlow::Continue(());
+        }
+        let full = match (&mut open, place) {
+            (Unit::Leaves(leaves), Place::Own) if leaves.len() < BATCH_LEAVES => {
+                leaves.push(info.block());
+                return ControlFlow::Continue(());
+            }
+            (Unit::References(references), Place::Head) if references.len() < BATCH_REFERENCES => {
+                references.push(info.block());
+                return ControlFlow::Continue(());
+            }
+            (_, Place::Own) => std::mem::replace(&mut open, Unit::Leaves(vec![info.block()])),
+            (_, _) => std::mem::replace(&mut open, Unit::References(vec![info.block()])),
+        };
+        result = emitter.push(full);
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    result?;
+    emitter.push(open)
+}

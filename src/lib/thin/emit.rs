@@ -1,0 +1,304 @@
+//! Turning a dump into text on all threads, and writing it in order.
+//!
+//! The document is cut into batches of about equal work. Runs of mappings go on from one batch to the next, so the
+//! run at either end of a batch is kept apart and joined afterwards: the bytes do not depend on the cuts.
+
+use super::dump::DumpError;
+use super::model::Run;
+use super::text::Writer;
+use crate::base::{BlockNr, ThinBlock};
+use crate::block::{BlockSource, ReadError};
+use crate::format::mapping;
+use crate::format::node::Node;
+use rayon::prelude::*;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::sync::{Mutex, PoisonError};
+
+/// Leaves of one batch: about 1 MiB of text where every mapping stands alone.
+pub(super) const BATCH_LEAVES: usize = 64;
+/// References that weigh as much as a leaf.
+const REFERENCES_PER_LEAF: usize = 256;
+/// References of one batch.
+pub(super) const BATCH_REFERENCES: usize = BATCH_LEAVES * REFERENCES_PER_LEAF;
+/// Batches per thread that are done together before their text is written.
+const BATCHES_PER_THREAD: usize = 4;
+
+/// A piece of the document, in the order in which it is written.
+pub(super) enum Unit {
+    /// Text that opens an item with a list of its own.
+    Open(Vec<u8>),
+    /// Text that closes something.
+    Close(Vec<u8>),
+    /// Text after which a new outer list begins.
+    NewList(Vec<u8>),
+    /// Mappings of leaves that follow each other; none of them is empty.
+    Leaves(Vec<BlockNr>),
+    /// References by name.
+    References(Vec<BlockNr>),
+}
+
+/// Whether the next item is the first of its list.
+#[derive(Clone, Copy, Debug)]
+struct Lists {
+    outer_begins: bool,
+    inner_begins: bool,
+}
+
+impl Lists {
+    fn after(self, unit: &Unit) -> Lists {
+        match unit {
+            Unit::Open(_) => Lists { outer_begins: false, inner_begins: true },
+            Unit::Close(_) => self,
+            Unit::NewList(_) => Lists { outer_begins: true, ..self },
+            Unit::Leaves(items) | Unit::References(items) => {
+                Lists { inner_begins: self.inner_begins && items.is_empty(), ..self }
+            }
+        }
+    }
+}
+
+/// Units that one thread turns into text, and the state of the lists before them.
+struct Batch {
+    lists: Lists,
+    units: Vec<Unit>,
+}
+
+/// A run that is not written yet, and whether it is the first item of its list.
+type OpenRun = (Run, bool);
+
+/// The text of a batch. A run at its beginning or end that may go on beyond it is kept apart.
+struct Text {
+    first: Option<OpenRun>,
+    middle: Vec<u8>,
+    /// Only set where something stands before it.
+    last: Option<OpenRun>,
+}
+
+/// Collects units and writes their text.
+pub(super) struct Emitter<'a> {
+    source: &'a dyn BlockSource,
+    writer: Writer,
+    out: &'a mut dyn Write,
+    batches: Vec<Batch>,
+    open: Batch,
+    lists: Lists,
+    weight: usize,
+    batches_at_once: usize,
+    /// A run that may go on in the next batch.
+    open_run: Option<OpenRun>,
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(source: &'a dyn BlockSource, writer: Writer, out: &'a mut dyn Write) -> Self {
+        let lists = Lists { outer_begins: true, inner_begins: true };
+        // Asking rayon would start its threads, which a small dump does not need.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Emitter {
+            source,
+            writer,
+            out,
+            batches: Vec::new(),
+            open: Batch { lists, units: Vec::new() },
+            lists,
+            weight: 0,
+            batches_at_once: threads * BATCHES_PER_THREAD,
+            open_run: None,
+            buffers: Mutex::default(),
+        }
+    }
+
+    pub(super) fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    /// Adds a unit; writes what has gathered when it is enough.
+    pub(super) fn push(&mut self, unit: Unit) -> Result<(), DumpError> {
+        self.weight += match &unit {
+            Unit::Leaves(leaves) => leaves.len(),
+            Unit::References(references) => references.len().div_ceil(REFERENCES_PER_LEAF),
+            Unit::Open(_) | Unit::Close(_) | Unit::NewList(_) => 1,
+        };
+        self.lists = self.lists.after(&unit);
+        self.open.units.push(unit);
+        if self.weight >= BATCH_LEAVES {
+            self.end_batch();
+            if self.batches.len() >= self.batches_at_once {
+                return self.write_batches();
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds text that closes something.
+    pub(super) fn close(&mut self, write: impl Fn(Writer, &mut Vec<u8>)) -> Result<(), DumpError> {
+        let mut text = Vec::new();
+        write(self.writer, &mut text);
+        self.push(Unit::Close(text))
+    }
+
+    /// Writes all that was added, and flushes it.
+    pub(super) fn flush(&mut self) -> Result<(), DumpError> {
+        self.end_batch();
+        self.write_batches()?;
+        self.end_run()?;
+        Ok(self.out.flush()?)
+    }
+
+    fn end_batch(&mut self) {
+        let next = Batch { lists: self.lists, units: Vec::new() };
+        let full = std::mem::replace(&mut self.open, next);
+        self.weight = 0;
+        if !full.units.is_empty() {
+            self.batches.push(full);
+        }
+    }
+
+    fn write_batches(&mut self) -> Result<(), DumpError> {
+        let batches = std::mem::take(&mut self.batches);
+        let (source, writer, buffers) = (self.source, self.writer, &self.buffers);
+        let render = |batch: Batch| {
+            let mut middle = buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+            middle.clear();
+            let first = None;
+            Renderer { source, writer, lists: batch.lists, at_start: true, open: None, first, text: middle }
+                .render(batch.units)
+        };
+        let texts: Result<Vec<Text>, DumpError> = if batches.len() > 1 {
+            batches.into_par_iter().with_max_len(1).map(render).collect()
+        } else {
+            batches.into_iter().map(render).collect()
+        };
+        texts?.into_iter().try_for_each(|text| self.write_text(text))
+    }
+
+    fn write_text(&mut self, text: Text) -> Result<(), DumpError> {
+        if let Some((first, begins)) = text.first {
+            match &mut self.open_run {
+                Some((open, _)) if open.continues_with(&first) => open.length += first.length,
+                _ => {
+                    self.end_run()?;
+                    self.open_run = Some((first, begins));
+                }
+            }
+        }
+        if !text.middle.is_empty() || text.last.is_some() {
+            self.end_run()?;
+            self.out.write_all(&text.middle)?;
+            self.open_run = text.last;
+        }
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(text.middle);
+        Ok(())
+    }
+
+    fn end_run(&mut self) -> Result<(), DumpError> {
+        if let Some(run) = self.open_run.take() {
+            let mut text = Vec::with_capacity(128);
+            write_run(self.writer, &mut text, &run);
+            self.out.write_all(&text)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_run(writer: Writer, text: &mut Vec<u8>, (run, begins): &OpenRun) {
+    let from = text.len();
+    writer.run(text, run);
+    if *begins {
+        writer.begin_list(text, from);
+    }
+}
+
+/// Turns one batch into text.
+struct Renderer<'a> {
+    source: &'a dyn BlockSource,
+    writer: Writer,
+    lists: Lists,
+    /// Nothing stands before the open run.
+    at_start: bool,
+    open: Option<OpenRun>,
+    first: Option<OpenRun>,
+    text: Vec<u8>,
+}
+
+impl Renderer<'_> {
+    fn render(mut self, units: Vec<Unit>) -> Result<Text, DumpError> {
+        for unit in units {
+            let after = self.lists.after(&unit);
+            match unit {
+                Unit::Open(opening) => {
+                    self.end_run();
+                    let from = self.text.len();
+                    self.text.extend_from_slice(&opening);
+                    if self.lists.outer_begins {
+                        self.writer.begin_list(&mut self.text, from);
+                    }
+                }
+                Unit::Close(closing) | Unit::NewList(closing) => {
+                    self.end_run();
+                    self.text.extend_from_slice(&closing);
+                }
+                Unit::References(names) => self.references(&names),
+                Unit::Leaves(blocks) => self.leaves(&blocks)?,
+            }
+            self.lists = after;
+        }
+        let (first, last) = if self.at_start { (self.open, None) } else { (self.first, self.open) };
+        Ok(Text { first, middle: self.text, last })
+    }
+
+    /// Ends the open run; something else comes behind it.
+    fn end_run(&mut self) {
+        match self.open.take() {
+            Some(run) if self.at_start => self.first = Some(run),
+            Some(run) => write_run(self.writer, &mut self.text, &run),
+            None => {}
+        }
+        self.at_start = false;
+    }
+
+    fn references(&mut self, names: &[BlockNr]) {
+        if names.is_empty() {
+            return;
+        }
+        self.end_run();
+        let from = self.text.len();
+        names.iter().for_each(|name| self.writer.reference(&mut self.text, name.0));
+        if self.lists.inner_begins {
+            self.writer.begin_list(&mut self.text, from);
+        }
+    }
+
+    fn leaves(&mut self, blocks: &[BlockNr]) -> Result<(), DumpError> {
+        let mut failed = None;
+        let mut begins = self.lists.inner_begins;
+        self.source.read_many(blocks, &mut |location, block| {
+            let node = match block.map(|block| Node::trusting_checksum(block, 8)) {
+                Ok(Ok(node)) => node,
+                Ok(Err(fault)) => {
+                    failed = Some((location, ReadError::Io(fault.to_string())));
+                    return ControlFlow::Break(());
+                }
+                Err(error) => {
+                    failed = Some((location, error));
+                    return ControlFlow::Break(());
+                }
+            };
+            for (key, value) in node.keys().iter().zip(node.values_u64()) {
+                let (data_begin, time) = mapping::unpack(value.get());
+                let one = Run { thin_begin: ThinBlock(key.get()), data_begin, length: 1, time };
+                match &mut self.open {
+                    Some((run, _)) if run.continues_with(&one) => run.length += 1,
+                    None => self.open = Some((one, std::mem::take(&mut begins))),
+                    Some(_) => {
+                        self.end_run();
+                        self.open = Some((one, false));
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        failed.map_or(Ok(()), |(location, error)| Err(DumpError::Vanished(location, error)))
+    }
+}
