@@ -12,7 +12,8 @@ use crate::block::BlockSource;
 use crate::format::block::{self, BlockKind};
 use crate::format::node::Node;
 use crate::format::space_map::{self, ENTRIES_PER_BITMAP, IndexEntry, MAX_METADATA_BLOCKS, SpaceMapRoot};
-use rayon::prelude::*;
+use rayon::iter::ParallelIterator;
+use rayon::slice::ParallelSlice;
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
 

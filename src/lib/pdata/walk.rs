@@ -12,7 +12,8 @@ use crate::base::{Area, BlockNr, Code, Finding, Findings, KeyRange, Place, Progr
 use crate::block::{BlockSource, ReadError};
 use crate::format::node::{self, DEPTH_LIMIT, Node, NodeFault};
 use crate::format::{Block, BlockFault};
-use rayon::prelude::*;
+use rayon::iter::ParallelIterator;
+use rayon::slice::ParallelSliceMut;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 

@@ -10,7 +10,7 @@ use crate::base::{BlockNr, ThinBlock};
 use crate::block::{BlockSource, ReadError};
 use crate::format::mapping;
 use crate::format::node::Node;
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
