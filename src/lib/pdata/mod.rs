@@ -3,8 +3,10 @@
 //! Knows trees and reference counts; does not know what a mapping or a device is.
 
 pub mod build;
+pub mod commit;
 pub mod counts;
 pub mod forest;
 pub mod ledger;
 pub mod space_map;
+pub mod space_map_write;
 pub mod walk;

@@ -1,0 +1,55 @@
+//! The only writer: finds blocks, writes both space maps, and puts the superblock in place last (docs/format.md 8).
+//!
+//! The steps are always the same: reserve, stage, seal, write, flush, superblock, flush. [`ImageWriter`] fills a
+//! whole device that nobody uses.
+//!
+//! Knows space maps and the order of writes; the superblock's content is its caller's.
+
+mod image;
+
+pub use image::{ImageWriter, SealedImage};
+
+use super::space_map::ExpectedCounts;
+use crate::block::WriteError;
+use crate::format::space_map::SpaceMapRoot;
+
+/// Why something could not be committed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Every block that may be taken has been taken.
+    #[error("out of metadata space: there are {nr_blocks} blocks")]
+    NoSpace {
+        /// Blocks of the metadata.
+        nr_blocks: u64,
+    },
+    /// No metadata device could hold it.
+    #[error(
+        "more than the {} metadata blocks that a pool can have are needed",
+        crate::format::space_map::MAX_METADATA_BLOCKS
+    )]
+    TooLarge,
+    /// The output failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Reference counts of the data device's blocks.
+#[derive(Clone, Copy)]
+pub struct DataCounts<'a> {
+    /// Blocks of the data device.
+    pub nr_blocks: u64,
+    /// Their counts.
+    pub counts: &'a dyn ExpectedCounts,
+}
+
+/// The roots of the space maps, for the superblock.
+#[derive(Clone, Debug)]
+pub struct SpaceMapRoots {
+    /// The data space map's, where there is one.
+    pub data: Option<SpaceMapRoot>,
+    /// The metadata space map's.
+    pub metadata: SpaceMapRoot,
+}
+
+#[cfg(test)]
+mod tests;
