@@ -2,8 +2,12 @@
 //!
 //! Knows files, devices and memory; knows nothing of what the blocks mean.
 
+mod guard;
+pub mod mapped;
 pub mod memory;
+pub mod open;
 pub mod output;
+mod runs;
 pub mod signals;
 pub mod source;
 pub mod testing;
