@@ -6,7 +6,11 @@ use std::ops::RangeInclusive;
 ///
 /// Kept as ranges, so that `0-18446744073709551615` costs no more than `1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdList(Vec<RangeInclusive<u64>>);
+pub struct IdList {
+    /// As they were given: a word about an unknown id is due only for what was asked for.
+    items: Vec<RangeInclusive<u64>>,
+    merged: Vec<RangeInclusive<u64>>,
+}
 
 /// Why a list can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,10 +40,11 @@ impl IdList {
 
     /// The ids of all the lists.
     pub fn union<'a>(lists: impl IntoIterator<Item = &'a IdList>) -> Self {
-        Self::of(lists.into_iter().flat_map(|list| list.0.iter().cloned()).collect())
+        Self::of(lists.into_iter().flat_map(|list| list.items.iter().cloned()).collect())
     }
 
-    fn of(mut ranges: Vec<RangeInclusive<u64>>) -> Self {
+    fn of(items: Vec<RangeInclusive<u64>>) -> Self {
+        let mut ranges = items.clone();
         ranges.sort_unstable_by_key(|range| *range.start());
         let mut merged: Vec<RangeInclusive<u64>> = Vec::new();
         for range in ranges {
@@ -50,18 +55,23 @@ impl IdList {
                 _ => merged.push(range),
             }
         }
-        IdList(merged)
+        IdList { items, merged }
+    }
+
+    /// The ids and ranges as they were given.
+    pub fn into_items(self) -> Vec<RangeInclusive<u64>> {
+        self.items
     }
 
     /// Whether `id` is in the list.
     pub fn contains(&self, id: u64) -> bool {
-        let after = self.0.partition_point(|range| *range.start() <= id);
-        after.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|range| range.contains(&id))
+        let after = self.merged.partition_point(|range| *range.start() <= id);
+        after.checked_sub(1).and_then(|last| self.merged.get(last)).is_some_and(|range| range.contains(&id))
     }
 
     /// The ids, as ascending ranges.
     pub fn ranges(&self) -> &[RangeInclusive<u64>] {
-        &self.0
+        &self.merged
     }
 }
 

@@ -2,6 +2,9 @@
 
 use super::VERSION;
 use crate::base::BlockNr;
+use crate::pack::{self, Access, OpenOptions, Opened};
+use crate::thin::load::Snapshot;
+use anyhow::Context as _;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::{Path, PathBuf};
@@ -71,15 +74,6 @@ pub fn get_threads(matches: &ArgMatches) -> Option<usize> {
     matches.get_one::<u16>(THREADS).map(|number| usize::from(*number))
 }
 
-/// The metadata snapshot that `-m` asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Snapshot {
-    /// The one that the superblock holds.
-    Held,
-    /// The one that the superblock holds, which must be in this block.
-    At(BlockNr),
-}
-
 const HELD: &str = "held";
 
 /// `-m`, `-mN`, `-m=N`, `-m N`, `--metadata-snap[=N]`, `--metadata-snapshot[=N]`.
@@ -116,4 +110,28 @@ pub fn get_input(matches: &ArgMatches) -> anyhow::Result<&Path> {
 /// The file that [`output`] names, if it is given.
 pub fn get_output(matches: &ArgMatches) -> Option<&Path> {
     matches.get_one::<PathBuf>(OUTPUT).map(PathBuf::as_path)
+}
+
+/// Uses the number of threads that `--threads` gives.
+///
+/// # Errors
+/// When the threads can't be had.
+pub fn use_threads(matches: &ArgMatches) -> anyhow::Result<()> {
+    match get_threads(matches) {
+        Some(threads) => rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build_global()
+            .with_context(|| format!("cannot start {threads} threads")),
+        None => Ok(()),
+    }
+}
+
+/// Opens the metadata that [`input`] names: live where `-m` is given, else for us alone.
+///
+/// # Errors
+/// With a message that names the file, what is wrong with it, and the next step.
+pub fn open_input(matches: &ArgMatches) -> anyhow::Result<Opened> {
+    let live = matches.try_contains_id(METADATA_SNAP).is_ok() && get_metadata_snap(matches).is_some();
+    let access = if live { Access::Live } else { Access::Exclusive };
+    Ok(pack::open::open(get_input(matches)?, &OpenOptions { access, direct: live })?)
 }

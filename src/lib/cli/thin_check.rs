@@ -5,9 +5,11 @@ use super::exit::Outcome;
 use super::manual::{Part, Section, exit_status};
 use super::options::{self, METADATA_SNAP, flag, value};
 use super::registry::Tool;
+use crate::base::BlockNr;
 use crate::base::problems::{Cure, Problem};
 use crate::base::{Code, Severity};
-use anyhow::bail;
+use crate::format::superblock::ThinSuperblock;
+use crate::thin::check::{CheckOptions, check, fails};
 use clap::{ArgMatches, Command, value_parser};
 
 pub(super) const TOOL: Tool =
@@ -39,8 +41,39 @@ fn arguments(command: Command) -> Command {
         .arg(options::threads())
 }
 
-fn run(_matches: &ArgMatches, _context: &Context) -> anyhow::Result<Outcome> {
-    bail!("checking is not available in this build")
+fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
+    options::use_threads(matches)?;
+    let block = |name| matches.get_one::<u64>(name).map(|block| BlockNr(*block));
+    let check_options = CheckOptions {
+        metadata_snapshot: options::get_metadata_snap(matches),
+        superblock_only: matches.get_flag("super-block-only"),
+        skip_mappings: matches.get_flag("skip-mappings"),
+        mapping_root: block("override-mapping-root"),
+        details_root: block("override-details-root"),
+    };
+    let opened = options::open_input(matches)?;
+    let json = matches.get_flag("json");
+    let mut printed = Ok(());
+    let mut on_superblock = |superblock: &ThinSuperblock| {
+        let map = &superblock.metadata_space_map;
+        let free = map.nr_blocks.get().saturating_sub(map.nr_allocated.get());
+        if !json {
+            let transaction = superblock.transaction_id.get();
+            printed = context.print(format!("TRANSACTION_ID={transaction}\nMETADATA_FREE_BLOCKS={free}\n"));
+        }
+    };
+    let progress = context.progress(false);
+    let report = check(opened.source.as_ref(), &check_options, progress.as_ref(), &mut on_superblock)?;
+    drop(progress);
+    printed?;
+    if json {
+        context.print(format!("{:#}\n", report.json()))?;
+    }
+    context.note(report.text().trim_end());
+    if fails(report.findings.worst(), matches.get_flag("ignore-non-fatal-errors")) {
+        return Ok(Outcome::Failure);
+    }
+    Ok(Outcome::Success)
 }
 
 fn manual() -> Vec<Section> {

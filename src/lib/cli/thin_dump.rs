@@ -7,8 +7,11 @@ use super::manual::{Part, Section, exit_status};
 use super::options::{self, METADATA_SNAP, flag, value};
 use super::output::Output;
 use super::registry::Tool;
+use crate::thin::dump::{DumpError, DumpOptions, dump};
+use crate::thin::text::Format;
 use anyhow::bail;
 use clap::{ArgAction, ArgMatches, Command, value_parser};
+use std::ops::RangeInclusive;
 
 pub(super) const TOOL: Tool =
     Tool { name: "thin_dump", about: "Write the mappings of a thin pool as XML or text", arguments, run, manual };
@@ -47,10 +50,52 @@ fn arguments(command: Command) -> Command {
         .arg(options::threads())
 }
 
-fn run(matches: &ArgMatches, _context: &Context) -> anyhow::Result<Outcome> {
-    let _output = Output::new(options::get_output(matches), options::get_input(matches)?)?;
-    let _devices = matches.get_many::<IdList>("dev-id").map(IdList::union);
-    bail!("dumping is not available in this build")
+fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
+    options::use_threads(matches)?;
+    let devices = matches.get_many::<IdList>("dev-id").map(|lists| IdList::union(lists).into_items());
+    let dump_options = DumpOptions {
+        format: match matches.get_one::<String>("format").map(String::as_str) {
+            Some("human_readable") => Format::HumanReadable,
+            Some("json") => Format::Json,
+            _ => Format::Xml,
+        },
+        metadata_snapshot: options::get_metadata_snap(matches),
+        devices,
+        skip_mappings: matches.get_flag("skip-mappings"),
+        flat: matches.get_flag("flat"),
+        transaction_id: matches.get_one("transaction-id").copied(),
+        data_block_size: matches.get_one("data-block-size").copied(),
+        nr_data_blocks: matches.get_one("nr-data-blocks").copied(),
+    };
+    let mut output = Output::new(options::get_output(matches), options::get_input(matches)?)?;
+    let opened = options::open_input(matches)?;
+    let progress = context.progress(output.is_stdout());
+    let result = dump(opened.source.as_ref(), &dump_options, &mut output, progress.as_ref());
+    drop(progress);
+    match result {
+        Ok(outcome) => {
+            output.finish()?;
+            outcome.findings.iter().for_each(|finding| context.warning(finding));
+            outcome.missing.iter().for_each(|range| context.warning(missing(range)));
+            Ok(Outcome::Success)
+        }
+        Err(DumpError::Damaged(findings)) => {
+            findings.iter().take(20).for_each(|finding| context.error(finding));
+            bail!("the metadata is damaged, nothing was written; thin_check tells what is lost")
+        }
+        Err(error) => {
+            output.abandon();
+            Err(error.into())
+        }
+    }
+}
+
+fn missing(range: &RangeInclusive<u64>) -> String {
+    if range.start() == range.end() {
+        format!("there is no device {}", range.start())
+    } else {
+        format!("there is no device in {}-{}", range.start(), range.end())
+    }
 }
 
 fn manual() -> Vec<Section> {

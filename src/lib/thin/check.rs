@@ -1,6 +1,6 @@
 //! Checking a pool: everything that is there is read, counted and compared. Writes nothing, by its types.
 
-use super::load::{self, DeviceRoots, Devices, Roots};
+use super::load::{self, DeviceRoots, Devices, Roots, Snapshot, SnapshotError};
 use super::report::{DeviceReport, Report};
 use crate::base::{Area, BlockNr, Code, DataBlock, Finding, Findings, KeyRange, Place, Progress, Severity, ThinId};
 use crate::block::BlockSource;
@@ -21,8 +21,8 @@ const RANGES_PER_DEVICE: usize = 100;
 /// What to check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
-    /// Check the trees of the metadata snapshot alone, without space maps.
-    pub metadata_snapshot: bool,
+    /// Check the trees of this metadata snapshot alone, without space maps.
+    pub metadata_snapshot: Option<Snapshot>,
     /// Look at the superblock only.
     pub superblock_only: bool,
     /// Look at the details tree and the upper mapping tree only.
@@ -36,17 +36,23 @@ pub struct CheckOptions {
 /// Checks the metadata in `source`.
 ///
 /// `on_superblock` is called as soon as the superblock has been read, before the trees are.
+///
+/// # Errors
+/// Where a metadata snapshot is to be checked that there isn't. Damage is no error: it is in the report.
 pub fn check(
     source: &dyn BlockSource,
     options: &CheckOptions,
     progress: &dyn Progress,
     on_superblock: &mut dyn FnMut(&ThinSuperblock),
-) -> Report {
+) -> Result<Report, SnapshotError> {
     let mut findings = Findings::new();
     let Some(superblock) = load::superblock(source, &mut findings) else {
-        return Report::without_superblock(findings);
+        return Ok(Report::without_superblock(findings));
     };
     on_superblock(&superblock);
+    if let Some(wanted) = options.metadata_snapshot {
+        load::find_snapshot(&superblock, wanted)?;
+    }
     let mut report = Report::new(&superblock);
     report.overridden = options.mapping_root.is_some() || options.details_root.is_some();
     if !options.superblock_only {
@@ -59,7 +65,7 @@ pub fn check(
         check.run(&mut report);
     }
     report.finish(findings);
-    report
+    Ok(report)
 }
 
 struct Check<'a> {
@@ -102,7 +108,7 @@ impl Check<'_> {
                 report.devices.push(self.judge_mappings(pair, *id, device, &forest));
             }
         }
-        if !self.options.metadata_snapshot {
+        if self.options.metadata_snapshot.is_none() {
             self.space_maps(report, &visitor.counts, trees_whole);
         }
     }
@@ -110,7 +116,7 @@ impl Check<'_> {
     /// The pairs of trees to look at: the live ones and the snapshot's, or one of them.
     fn pairs(&mut self) -> Vec<Roots> {
         let mut pairs = Vec::new();
-        if !self.options.metadata_snapshot {
+        if self.options.metadata_snapshot.is_none() {
             let mut live = Roots::of(self.superblock, false);
             live.mapping = self.options.mapping_root.unwrap_or(live.mapping);
             live.details = self.options.details_root.unwrap_or(live.details);

@@ -4,7 +4,7 @@
 //! in order; the bytes do not depend on the number of threads.
 
 use super::emit::{BATCH_LEAVES, BATCH_REFERENCES, Emitter, Unit};
-use super::load::{self, DeviceRoots, Devices, Roots};
+use super::load::{self, DeviceRoots, Devices, Roots, Snapshot, SnapshotError};
 use super::model::{Device, Pool};
 use super::sharing::{Place, Sharing};
 use super::text::{Format, Writer};
@@ -14,6 +14,7 @@ use crate::format::superblock::ThinSuperblock;
 use crate::pdata::forest::{Forest, Step};
 use crate::pdata::ledger::Ledger;
 use crate::pdata::walk::{NoVisitor, Walker};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -22,8 +23,8 @@ use std::ops::{ControlFlow, RangeInclusive};
 pub struct DumpOptions {
     /// The form.
     pub format: Format,
-    /// Dump what the metadata snapshot holds.
-    pub metadata_snapshot: bool,
+    /// Dump what this metadata snapshot holds.
+    pub metadata_snapshot: Option<Snapshot>,
     /// Only these devices; ids may be absent. Implies `flat`.
     pub devices: Option<Vec<RangeInclusive<u64>>>,
     /// Devices without their mappings.
@@ -53,9 +54,9 @@ pub enum DumpError {
     /// The metadata is damaged. Nothing was written.
     #[error("the metadata is damaged")]
     Damaged(Findings),
-    /// There is no metadata snapshot.
-    #[error("the pool holds no metadata snapshot")]
-    NoSnapshot,
+    /// There is no such metadata snapshot.
+    #[error(transparent)]
+    NoSnapshot(#[from] SnapshotError),
     /// A block that was good before could not be read again. What was written is incomplete.
     #[error("block {0} could be read at first, and then not: {1}")]
     Vanished(BlockNr, ReadError),
@@ -130,11 +131,11 @@ fn choose(
 ) -> Result<(ThinSuperblock, Roots), DumpError> {
     let damaged = |findings: &mut Findings| DumpError::Damaged(std::mem::take(findings));
     let Some(live) = load::superblock(source, findings) else { return Err(damaged(findings)) };
-    if !options.metadata_snapshot {
+    let Some(wanted) = options.metadata_snapshot else {
         let roots = Roots::of(&live, false);
         return Ok((live, roots));
-    }
-    let location = live.held_root().ok_or(DumpError::NoSnapshot)?;
+    };
+    let location = load::find_snapshot(&live, wanted)?;
     let Some(snapshot) = load::snapshot_superblock(source, location, findings) else { return Err(damaged(findings)) };
     let roots = Roots::of(&snapshot, true);
     Ok((snapshot, roots))
@@ -143,12 +144,17 @@ fn choose(
 /// Keeps the devices asked for; returns what was asked for in vain.
 fn select(devices: &mut Devices, wanted: Option<&[RangeInclusive<u64>]>) -> Vec<RangeInclusive<u64>> {
     let Some(wanted) = wanted else { return Vec::new() };
-    let known = |range: &RangeInclusive<u64>| {
-        range.start() <= range.end()
-            && devices.by_id.range(ThinId(*range.start())..=ThinId(*range.end())).next().is_some()
-    };
-    let missing = wanted.iter().filter(|range| !known(range)).cloned().collect();
-    devices.by_id.retain(|id, _| wanted.iter().any(|range| range.contains(&id.0)));
+    let mut kept = BTreeSet::new();
+    let mut missing = Vec::new();
+    for range in wanted.iter().filter(|range| !range.is_empty()) {
+        let mut found =
+            devices.by_id.range(ThinId(*range.start())..=ThinId(*range.end())).map(|(id, _)| *id).peekable();
+        if found.peek().is_none() {
+            missing.push(range.clone());
+        }
+        kept.extend(found);
+    }
+    devices.by_id.retain(|id, _| kept.contains(id));
     missing
 }
 

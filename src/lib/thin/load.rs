@@ -97,6 +97,46 @@ fn judge_fields(found: &ThinSuperblock, source: &dyn BlockSource, findings: &mut
     judge(said > there, Code::DeviceTooShort, format!("{there} blocks instead of {said}"));
 }
 
+/// Which metadata snapshot is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    /// The one that the superblock holds.
+    Held,
+    /// The one that the superblock holds, which must be in this block.
+    At(BlockNr),
+}
+
+/// Why there is no such metadata snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// The pool holds none.
+    #[error(
+        "the pool holds no metadata snapshot; for a live pool, reserve one with \
+         'dmsetup message POOL 0 reserve_metadata_snap'"
+    )]
+    None,
+    /// The pool's is in another block.
+    #[error("the pool's metadata snapshot is in block {held}, not in block {wanted}")]
+    Elsewhere {
+        /// Where it is.
+        held: BlockNr,
+        /// Where it should be.
+        wanted: BlockNr,
+    },
+}
+
+/// Where the wanted metadata snapshot is.
+///
+/// # Errors
+/// Where there is none, or another one.
+pub fn find_snapshot(superblock: &ThinSuperblock, wanted: Snapshot) -> Result<BlockNr, SnapshotError> {
+    match (superblock.held_root(), wanted) {
+        (None, _) => Err(SnapshotError::None),
+        (Some(held), Snapshot::At(wanted)) if held != wanted => Err(SnapshotError::Elsewhere { held, wanted }),
+        (Some(held), _) => Ok(held),
+    }
+}
+
 /// Reads the superblock that a metadata snapshot keeps. Findings say why there is none.
 pub fn snapshot_superblock(
     source: &dyn BlockSource,
