@@ -219,6 +219,25 @@ fn foreign_places(source: &Source) -> Vec<String> {
     broken
 }
 
+/// The sections of docs/format.md, as "3" and "3.2".
+fn sections(document: &str) -> Vec<&str> {
+    let headings = document.lines().filter_map(|line| line.strip_prefix("## ").or(line.strip_prefix("### ")));
+    headings.filter_map(|heading| heading.split(' ').next()).map(|number| number.trim_end_matches('.')).collect()
+}
+
+/// Citations such as "docs/format.md 3.2, 3.3" lead somewhere.
+fn dead_citations(source: &Source, sections: &[&str]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (at, name) in source.text.match_indices("format.md ") {
+        let rest = &source.text[at + name.len()..];
+        let list = rest.split(|c: char| !(c.is_ascii_digit() || ".,- ".contains(c))).next().unwrap_or("");
+        let numbers = list.split([',', ' ', '-']).map(|number| number.trim_matches('.')).filter(|n| !n.is_empty());
+        let dead = numbers.filter(|number| !sections.contains(number));
+        broken.extend(dead.map(|number| source.at(at, &format!("docs/format.md has no section {number}"))));
+    }
+    broken
+}
+
 type Rule = fn(&Source) -> Vec<String>;
 
 const CODE_RULES: &[Rule] = &[
@@ -270,6 +289,26 @@ fn the_house_is_tidy() {
         broken.extend(CODE_RULES.iter().flat_map(|rule| rule(source)));
     }
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn cited_sections_exist() {
+    let document = include_str!("../docs/format.md");
+    let sections = sections(document);
+    assert!(sections.contains(&"3.2") && sections.contains(&"10"));
+    let sources = sources();
+    let code = sources.iter().filter(|source| source.path.starts_with("src/"));
+    let broken: Vec<String> = code.flat_map(|source| dead_citations(source, &sections)).collect();
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn dead_citations_are_found() {
+    let sections = sections("## 1. A\n### 1.2 B\n## 3. C\n");
+    let dead = |text: &str| dead_citations(&Source::new("src/lib/base/a.rs", text), &sections).len();
+    assert_eq!(dead("// docs/format.md 1.2 and (format.md 3), see format.md 1, 1.2."), 0);
+    assert_eq!(dead("// docs/format.md 1.3"), 1);
+    assert_eq!(dead("// docs/format.md 1.2, 4.1 and docs/format.md 2"), 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -107,6 +107,15 @@ fn gather(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+/// The distribution's own tool of that name, to compare with.
+///
+/// `None` where it isn't installed, except under `CI`, where no comparison may be left out.
+pub fn peer(name: &str) -> Option<PathBuf> {
+    let path = Path::new("/usr/sbin").join(name);
+    assert!(path.exists() || std::env::var_os("CI").is_none(), "{} has to be installed", path.display());
+    path.exists().then_some(path)
 }
 
 /// The words of a command line.
