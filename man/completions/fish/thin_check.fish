@@ -3,9 +3,6 @@ complete -c thin_check -s m -l metadata-snap -d 'Read the metadata snapshot of a
 complete -c thin_check -l override-mapping-root -d 'Use this root of the mapping tree' -r
 complete -c thin_check -l override-details-root -d 'Use this root of the details tree' -r
 complete -c thin_check -l threads -d 'Use N threads instead of one for each processor; the output is the same' -r
-complete -c thin_check -l io-engine -r -f -a "sync\t''
-async\t''
-spindle\t''"
 complete -c thin_check -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_check -l super-block-only -d 'Check only the superblock'
 complete -c thin_check -l skip-mappings -d 'Check only the devices\' details and the top of the mapping tree'
@@ -15,4 +12,3 @@ complete -c thin_check -l auto-repair -d 'Mend leaks and clear the flag that ask
 complete -c thin_check -l json -d 'Print the report as JSON on standard output'
 complete -c thin_check -s h -l help -d 'Print this help'
 complete -c thin_check -s V -l version -d 'Print the version'
-complete -c thin_check -s v

@@ -2,6 +2,7 @@
 
 use super::VERSION;
 use super::registry::{COMMANDS, TOOLS, Tool};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, line_break, roman};
@@ -194,9 +195,17 @@ fn write_part(roff: &mut Roff, part: &Part, first: bool) {
     }
 }
 
+/// The command without what is hidden: completions would offer it.
+fn shown(tool: &Tool) -> Command {
+    let command = tool.command();
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let shown = Command::new(tool.name).about(tool.about).disable_help_flag(true).disable_version_flag(true);
+    shown.args(arguments)
+}
+
 fn completion(tool: &Tool, shell: Shell, folder: &str, installed: &str, file: String) -> io::Result<Page> {
     let mut script = Vec::new();
-    let mut command = tool.command();
+    let mut command = shown(tool);
     clap_complete::generate(shell, &mut command, tool.name, &mut script);
     let script = String::from_utf8_lossy(&script);
     // zsh wants its #compdef on the first line.
@@ -210,6 +219,13 @@ fn completion(tool: &Tool, shell: Shell, folder: &str, installed: &str, file: St
 #[cfg(test)]
 mod tests {
     use super::{MARK, pages};
+
+    #[test]
+    fn hidden_options_are_nowhere() {
+        for page in pages().unwrap() {
+            assert!(!page.text.contains("io-engine"), "{}", page.source);
+        }
+    }
 
     #[test]
     fn every_page_bears_the_mark_near_its_top() {

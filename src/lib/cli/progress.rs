@@ -127,8 +127,11 @@ fn percent(done: u64, total: u64) -> Option<u128> {
     (done * 100).checked_div(u128::from(total))
 }
 
+const WITH_TOTAL: &str = "{msg} [{bar:30}] {percent}% (about {eta} left)";
+const WITHOUT_TOTAL: &str = "{msg} {pos}";
+
 fn begin(bar: &ProgressBar, title: &str, total: u64) {
-    let template = if total == 0 { "{msg} {pos}" } else { "{msg} [{bar:30}] {percent}% (about {eta} left)" };
+    let template = if total == 0 { WITHOUT_TOTAL } else { WITH_TOTAL };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
@@ -189,6 +192,13 @@ mod tests {
             reporter.advance(8);
         });
         assert_eq!(text, "");
+    }
+
+    #[test]
+    fn templates_are_valid() {
+        for template in [super::WITH_TOTAL, super::WITHOUT_TOTAL] {
+            assert!(indicatif::ProgressStyle::with_template(template).is_ok());
+        }
     }
 
     #[test]
