@@ -44,11 +44,24 @@ impl Ending {
             Ok(Outcome::Failure) => Ending::Failure,
             Err(error) if is_closed_pipe(&error) => Ending::ClosedPipe,
             Err(error) => {
-                context.error(format_args!("{error:#}"));
+                context.error(describe(&error));
                 Ending::Failure
             }
         }
     }
+}
+
+/// The error and its causes, without those that already end the sentence.
+fn describe(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
+        if text.is_empty() {
+            cause
+        } else if text.ends_with(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -99,7 +112,7 @@ fn report_bug() {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, Outcome, is_closed_pipe};
+    use super::{Ending, Outcome, describe, is_closed_pipe};
     use crate::cli::Context;
     use anyhow::Context as _;
     use std::io;
@@ -110,6 +123,13 @@ mod tests {
         assert!(is_closed_pipe(&pipe.context("cannot write").context("cannot dump").unwrap_err()));
         let full: io::Result<()> = Err(io::Error::from(io::ErrorKind::StorageFull));
         assert!(!is_closed_pipe(&full.context("cannot write").unwrap_err()));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let twice = anyhow::Error::new(full()).context(format!("cannot write: {}", full())).context("cannot dump");
+        assert_eq!(describe(&twice), format!("cannot dump: cannot write: {}", full()));
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Output {
         }
     }
 
-    fn name(&self) -> String {
+    /// What it is called in a message.
+    pub fn name(&self) -> String {
         match &self.path {
             Some(path) => format!("'{}'", path.display()),
             None => "standard output".to_string(),

@@ -10,6 +10,8 @@ use crate::base::problems::{Cure, Problem};
 use crate::base::{Code, Severity};
 use crate::format::superblock::ThinSuperblock;
 use crate::thin::check::{CheckOptions, check, fails};
+use crate::thin::report::Report;
+use anyhow::bail;
 use clap::{ArgMatches, Command, value_parser};
 
 pub(super) const TOOL: Tool =
@@ -68,12 +70,25 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     printed?;
     if json {
         context.print(format!("{:#}\n", report.json()))?;
+    } else {
+        context.note(report.text().trim_end());
     }
-    context.note(report.text().trim_end());
     if fails(report.findings.worst(), matches.get_flag("ignore-non-fatal-errors")) {
         return Ok(Outcome::Failure);
     }
+    if matches.get_flag("clear-needs-check-flag") || matches.get_flag("auto-repair") {
+        refuse_to_mend(&report)?;
+    }
     Ok(Outcome::Success)
+}
+
+/// A caller that asks for something to be mended must not take 0 for "it is mended".
+fn refuse_to_mend(report: &Report) -> anyhow::Result<()> {
+    let to_do = report.findings.worst() >= Some(Severity::NonFatal) || report.findings.count(Code::NeedsCheck) > 0;
+    if to_do {
+        bail!("there is something to mend, and this version cannot write: nothing was changed");
+    }
+    Ok(())
 }
 
 fn manual() -> Vec<Section> {

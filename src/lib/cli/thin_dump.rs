@@ -9,7 +9,7 @@ use super::output::Output;
 use super::registry::Tool;
 use crate::thin::dump::{DumpError, DumpOptions, dump};
 use crate::thin::text::Format;
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 use std::ops::RangeInclusive;
 
@@ -82,6 +82,11 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         Err(DumpError::Damaged(findings)) => {
             findings.iter().take(20).for_each(|finding| context.error(finding));
             bail!("the metadata is damaged, nothing was written; thin_check tells what is lost")
+        }
+        Err(DumpError::Write(error)) => {
+            let message = format!("cannot write {}", output.name());
+            output.abandon();
+            Err(error).context(message)
         }
         Err(error) => {
             output.abandon();

@@ -59,7 +59,7 @@ fn superblock_finding(fault: BlockFault, bytes: &[u8], place: Place) -> Finding 
         BlockFault::Zeroed => Finding::with(Code::SuperblockZeroed, place, "a pool that was never used, or was wiped"),
         BlockFault::Moved(_) => Finding::with(Code::SuperblockMoved, place, fault.to_string()),
         BlockFault::OtherKind(kind) => {
-            Finding::with(Code::SuperblockOtherKind, place, format!("it is a {}", kind.word()))
+            Finding::with(Code::SuperblockOtherKind, place, format!("{} found", kind.word()))
         }
         BlockFault::Checksum { .. } => match foreign::recognise(bytes) {
             Some(other) => Finding::with(Code::SuperblockOtherKind, place, format!("this looks like {other}")),
