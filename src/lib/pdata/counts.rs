@@ -175,10 +175,11 @@ pub struct Counts {
     parts: Vec<Mutex<Part>>,
 }
 
-/// What one thread has counted and not handed over yet.
+/// What one thread has counted and not handed over yet: offsets for each part, and how many.
 #[derive(Debug, Default)]
 pub struct Tally {
-    batches: Vec<Vec<u32>>,
+    batches: Vec<[u32; BATCH]>,
+    lengths: Vec<usize>,
 }
 
 impl Counts {
@@ -198,27 +199,34 @@ impl Counts {
         self.parts[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts `block`, which is below [`Counts::nr_blocks`], once more.
+    /// Counts each of `blocks` once more; those that are not below [`Counts::nr_blocks`] are passed over.
     #[inline]
-    pub fn add(&self, tally: &mut Tally, block: u64) {
-        debug_assert!(block < self.nr_blocks);
-        let (part, offset) = ((block / PART) as usize, (block % PART) as u32);
-        if tally.batches.len() <= part {
-            tally.batches.resize_with(self.parts.len(), Vec::new);
+    pub fn add(&self, tally: &mut Tally, blocks: impl IntoIterator<Item = u64>) {
+        if tally.lengths.len() < self.parts.len() {
+            tally.batches.resize(self.parts.len(), [0; BATCH]);
+            tally.lengths.resize(self.parts.len(), 0);
         }
-        let batch = &mut tally.batches[part];
-        batch.push(offset);
-        if batch.len() >= BATCH {
-            self.part(part).add(batch);
-            batch.clear();
+        for block in blocks {
+            if block >= self.nr_blocks {
+                continue;
+            }
+            let (part, offset) = ((block / PART) as usize, (block % PART) as u32);
+            let length = &mut tally.lengths[part];
+            tally.batches[part][*length] = offset;
+            *length += 1;
+            if *length == BATCH {
+                *length = 0;
+                self.part(part).add(&tally.batches[part]);
+            }
         }
     }
 
-    /// Counts each of `length` blocks from `begin` on once more. All are below [`Counts::nr_blocks`].
+    /// Counts each of `length` blocks from `begin` on once more, as far as they are below [`Counts::nr_blocks`].
     #[inline]
     pub fn add_run(&self, tally: &mut Tally, mut begin: u64, mut length: u64) {
+        length = length.min(self.nr_blocks.saturating_sub(begin));
         if length < RUN {
-            (begin..begin + length).for_each(|block| self.add(tally, block));
+            self.add(tally, begin..begin + length);
             return;
         }
         while length > 0 {
@@ -232,9 +240,9 @@ impl Counts {
 
     /// Hands over what `tally` still holds. Counts are complete only after this was called for every tally.
     pub fn settle(&self, tally: &mut Tally) {
-        for (part, batch) in tally.batches.iter_mut().enumerate().filter(|(_, batch)| !batch.is_empty()) {
-            self.part(part).add(batch);
-            batch.clear();
+        for (part, length) in tally.lengths.iter_mut().enumerate().filter(|(_, length)| **length > 0) {
+            self.part(part).add(&tally.batches[part][..*length]);
+            *length = 0;
         }
     }
 
@@ -275,7 +283,7 @@ mod tests {
                 }
             }
             for _ in 0..times {
-                counts.add(&mut tallies[0], hot);
+                counts.add(&mut tallies[0], [hot]);
                 *map.entry(hot).or_default() += 1;
             }
             tallies.iter_mut().for_each(|tally| counts.settle(tally));

@@ -3,7 +3,9 @@
 use crate::base::{Area, BlockNr, Code, KeyRange, Place, ThinId};
 use crate::block::{BlockSource, ReadError};
 use crate::format::node::{DEPTH_LIMIT, Node};
+use std::mem::size_of;
 use std::ops::ControlFlow;
+use zerocopy::FromZeros;
 
 /// A root from which a walk starts.
 #[derive(Clone, Copy, Debug)]
@@ -20,16 +22,17 @@ pub struct Root {
 pub(super) const PARENT_IS_ROOT: u32 = 1 << 31;
 /// Height of an internal node below which no leaf can be read.
 pub(super) const HEIGHT_UNKNOWN: u8 = u8::MAX;
-pub(super) const NO_NODE: u32 = u32::MAX;
 
 pub(super) const GOOD: u8 = 1;
 pub(super) const LEAF: u8 = 2;
 pub(super) const RESOLVED: u8 = 4;
 pub(super) const ACTIVE: u8 = 8;
 pub(super) const DAMAGED_BELOW: u8 = 16;
+pub(super) const REACHED: u8 = 32;
 
-/// What is known of a node and of the tree below it.
-#[derive(Clone, Copy, Debug)]
+/// What is known of a node and of the tree below it. All zeros where no pointer led to the block.
+#[derive(Clone, Copy, Debug, FromZeros)]
+#[repr(C)]
 pub struct NodeInfo {
     /// The lowest key below the node. Above `last` where there is none.
     pub first: u64,
@@ -37,21 +40,17 @@ pub struct NodeInfo {
     pub last: u64,
     /// Entries of the leaves below, as far as they can be read; each path counts.
     pub entries_below: u64,
-    pub(super) block: u32,
     pub(super) parent: u32,
     pub(super) entries: u16,
     pub(super) height: u8,
     pub(super) state: u8,
 }
 
-impl NodeInfo {
-    pub(super) fn new(block: u32, parent: u32) -> Self {
-        NodeInfo { first: u64::MAX, last: 0, entries_below: 0, block, parent, entries: 0, height: 0, state: 0 }
-    }
+const _: () = assert!(size_of::<NodeInfo>() == 32);
 
-    /// Where the node lies.
-    pub fn block(&self) -> BlockNr {
-        BlockNr(u64::from(self.block))
+impl NodeInfo {
+    pub(super) fn reached_from(parent: u32) -> Self {
+        NodeInfo { first: u64::MAX, last: 0, entries_below: 0, parent, entries: 0, height: 0, state: REACHED }
     }
 
     /// Whether it is a leaf.
@@ -83,42 +82,46 @@ impl NodeInfo {
 /// One step of a walk through a tree in key order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The leaf with this index.
-    Leaf(u32),
+    /// The leaf in this block.
+    Leaf(BlockNr),
     /// Keys that cannot be reached, and the block that should have led to them.
     Lost(KeyRange, BlockNr),
 }
 
-/// The nodes of one kind of tree.
+/// The nodes of one kind of tree. Takes 32 bytes per block up to the highest that was reached.
 #[derive(Debug)]
 pub struct Forest {
     pub(super) value_size: usize,
     pub(super) roots: Vec<Root>,
+    /// By block.
     pub(super) nodes: Vec<NodeInfo>,
-    /// Block to index in `nodes`.
-    pub(super) index: Vec<u32>,
+    /// Blocks that were reached, in the order in which they were.
+    pub(super) reached: Vec<u32>,
 }
 
 impl Forest {
+    /// A forest without nodes for metadata of `nr_blocks` blocks.
+    pub(super) fn new(value_size: usize, roots: Vec<Root>, nr_blocks: u64) -> Forest {
+        // Zeroed memory comes from the kernel page by page, as it is touched.
+        let nodes = NodeInfo::new_vec_zeroed(nr_blocks as usize).unwrap_or_default();
+        Forest { value_size, roots, nodes, reached: Vec::new() }
+    }
+
     /// The roots, in the order in which they were given.
     pub fn roots(&self) -> &[Root] {
         &self.roots
     }
 
-    /// All nodes that were reached, each once.
-    pub fn nodes(&self) -> &[NodeInfo] {
-        &self.nodes
+    /// All blocks that were reached, each once.
+    pub fn reached(&self) -> impl DoubleEndedIterator<Item = BlockNr> + ExactSizeIterator {
+        self.reached.iter().map(|block| BlockNr(u64::from(*block)))
     }
 
-    /// The index of the node in `block`.
-    pub fn find(&self, block: BlockNr) -> Option<u32> {
-        let index = usize::try_from(block.0).ok().and_then(|block| self.index.get(block)).copied()?;
-        (index != NO_NODE).then_some(index)
-    }
-
-    /// The node in `block`.
+    /// The node in `block`, where one was reached.
+    #[inline]
     pub fn info(&self, block: BlockNr) -> Option<&NodeInfo> {
-        self.find(block).map(|index| &self.nodes[index as usize])
+        let info = usize::try_from(block.0).ok().and_then(|block| self.nodes.get(block))?;
+        (info.state & REACHED != 0).then_some(info)
     }
 
     /// Whether every root leads to a whole tree.
@@ -140,11 +143,11 @@ impl Forest {
 
     /// Completes a finding's place from the way that led to its block.
     pub fn locate(&self, source: &dyn BlockSource, place: &mut Place) {
-        let Some(mut index) = place.block.and_then(|block| self.find(block)) else { return };
+        let Some(mut block) = place.block else { return };
+        let Some(mut info) = self.info(block) else { return };
         let mut level = 0u8;
         let mut keys = KeyRange { begin: 0, end: None };
         loop {
-            let info = self.nodes[index as usize];
             if info.parent & PARENT_IS_ROOT != 0 {
                 if let Some(root) = self.roots.get((info.parent & !PARENT_IS_ROOT) as usize) {
                     place.area = root.area;
@@ -152,48 +155,47 @@ impl Forest {
                 }
                 break;
             }
-            let parent = &self.nodes[info.parent as usize];
-            if let Some((key, bound)) = self.entry_of(source, parent, info.block()) {
+            let parent = BlockNr(u64::from(info.parent));
+            if let Some((key, bound)) = self.entry_of(source, parent, block) {
                 keys.begin = keys.begin.max(key);
                 keys.end = keys.end.or(bound);
             }
             level = level.saturating_add(1);
-            if usize::from(level) > DEPTH_LIMIT {
-                break;
-            }
-            index = info.parent;
+            let Some(above) = self.info(parent).filter(|_| usize::from(level) <= DEPTH_LIMIT) else { break };
+            (block, info) = (parent, above);
         }
         place.level = Some(level);
         place.keys = place.keys.or(Some(keys));
     }
 
     /// The key of the entry of `parent` that leads to `child`, and the key behind it.
-    fn entry_of(&self, source: &dyn BlockSource, parent: &NodeInfo, child: BlockNr) -> Option<(u64, Option<u64>)> {
+    fn entry_of(&self, source: &dyn BlockSource, parent: BlockNr, child: BlockNr) -> Option<(u64, Option<u64>)> {
         let children = self.children(source, parent)?;
         let at = children.iter().position(|(_, block)| *block == child)?;
         Some((children[at].0, children.get(at + 1).map(|next| next.0)))
     }
 
-    /// Keys and children of an internal node.
-    pub(super) fn children(&self, source: &dyn BlockSource, info: &NodeInfo) -> Option<Vec<(u64, BlockNr)>> {
+    /// Keys and children of the internal node in `block`.
+    pub fn children(&self, source: &dyn BlockSource, block: BlockNr) -> Option<Vec<(u64, BlockNr)>> {
         let mut children = None;
-        source.read_many(&[info.block()], &mut |_, block| {
-            if let Ok(block) = block
-                && let Ok(node) = Node::trusting_checksum(block, self.value_size)
-                && !node.is_leaf()
-            {
-                let pairs = node.keys().iter().zip(node.values_u64());
-                children = Some(pairs.map(|(key, value)| (key.get(), BlockNr(value.get()))).collect());
-            }
-            ControlFlow::Continue(())
+        self.with_node(source, block, &mut |node| {
+            let pairs = node.keys().iter().zip(node.values_u64());
+            children = Some(pairs.map(|(key, value)| (key.get(), BlockNr(value.get()))).collect());
         });
         children
     }
 
-    /// The children of the node with this index; none where it is a leaf or cannot be read.
-    pub fn child_blocks(&self, source: &dyn BlockSource, index: u32) -> Vec<BlockNr> {
-        let Some(info) = self.nodes.get(index as usize).filter(|info| !info.is_leaf()) else { return Vec::new() };
-        self.children(source, info).unwrap_or_default().into_iter().map(|(_, block)| block).collect()
+    /// Lends the internal node in `block`, which was good when it was walked.
+    pub(super) fn with_node(&self, source: &dyn BlockSource, block: BlockNr, look: &mut dyn FnMut(&Node<'_>)) {
+        source.read_many(&[block], &mut |_, block| {
+            if let Ok(block) = block
+                && let Ok(node) = Node::trusting_checksum(block, self.value_size)
+                && !node.is_leaf()
+            {
+                look(&node);
+            }
+            ControlFlow::Continue(())
+        });
     }
 
     /// Walks the tree below `root` in key order. `step` may stop the walk.
@@ -202,44 +204,36 @@ impl Forest {
     /// leaf comes twice.
     pub fn traverse(&self, source: &dyn BlockSource, root: BlockNr, step: &mut dyn FnMut(Step) -> ControlFlow<()>) {
         let everything = KeyRange { begin: 0, end: None };
-        let Some(index) = self.find(root).filter(|index| self.nodes[*index as usize].is_good()) else {
-            let _ = step(Step::Lost(everything, root));
-            return;
+        let _ = match self.info(root).filter(|info| info.is_good()) {
+            None => step(Step::Lost(everything, root)),
+            Some(info) if info.is_leaf() => step(Step::Leaf(root)),
+            Some(info) => self.traverse_below(source, root, info.height, everything, step),
         };
-        if self.nodes[index as usize].is_leaf() {
-            let _ = step(Step::Leaf(index));
-            return;
-        }
-        let _ = self.traverse_below(source, index, everything, step);
     }
 
     /// Depth is bounded: a node's height is below [`DEPTH_LIMIT`] and above its children's.
     fn traverse_below(
         &self,
         source: &dyn BlockSource,
-        index: u32,
+        block: BlockNr,
+        height: u8,
         keys: KeyRange,
         step: &mut dyn FnMut(Step) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let info = &self.nodes[index as usize];
-        let Some(children) = self.children(source, info) else {
-            return step(Step::Lost(keys, info.block()));
+        let Some(children) = self.children(source, block) else {
+            return step(Step::Lost(keys, block));
         };
         for (at, (key, block)) in children.iter().enumerate() {
-            let bound = children.get(at + 1).map(|next| next.0).or(keys.end);
-            let lost = Step::Lost(KeyRange { begin: *key, end: bound }, *block);
-            let Some(child_index) = self.find(*block).filter(|child| self.nodes[*child as usize].is_good()) else {
-                step(lost)?;
-                continue;
-            };
-            let child = &self.nodes[child_index as usize];
-            // Where the height is unknown there is nothing to find, at whatever depth.
-            if Self::edge_fault(child, *key, bound, info.height).is_some() || child.height == HEIGHT_UNKNOWN {
-                step(lost)?;
-            } else if child.is_leaf() {
-                step(Step::Leaf(child_index))?;
-            } else {
-                self.traverse_below(source, child_index, KeyRange { begin: *key, end: bound }, step)?;
+            let keys = KeyRange { begin: *key, end: children.get(at + 1).map(|next| next.0).or(keys.end) };
+            let child = self.info(*block).filter(|child| {
+                // Where the height is unknown there is nothing to find, at whatever depth.
+                let found = child.is_good() && child.height != HEIGHT_UNKNOWN;
+                found && Self::edge_fault(child, keys.begin, keys.end, height).is_none()
+            });
+            match child {
+                None => step(Step::Lost(keys, *block))?,
+                Some(child) if child.is_leaf() => step(Step::Leaf(*block))?,
+                Some(child) => self.traverse_below(source, *block, child.height, keys, step)?,
             }
         }
         ControlFlow::Continue(())
@@ -257,8 +251,8 @@ impl Forest {
     ) -> Result<(), (BlockNr, ReadError)> {
         let mut leaves = Vec::new();
         self.traverse(source, root, &mut |step| {
-            if let Step::Leaf(index) = step {
-                leaves.push(self.nodes[index as usize].block());
+            if let Step::Leaf(block) = step {
+                leaves.push(block);
             }
             ControlFlow::Continue(())
         });

@@ -16,6 +16,7 @@ use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSlice;
 use std::ops::ControlFlow;
 use zerocopy::FromBytes;
+use zerocopy::byteorder::little_endian::U64;
 
 /// Bitmaps that one task compares.
 const TASK_BITMAPS: usize = 16;
@@ -85,7 +86,7 @@ impl SpaceMap {
             let place = Place::block(area, block);
             walker.findings.push(Finding::with(Code::BlockUnreadable, place, error.to_string()));
         }
-        let whole = index.is_whole() && !index.nodes().is_empty();
+        let whole = index.is_whole();
         let nr_blocks = clip(walker, area, root.nr_blocks.get(), walker.ledger.nr_blocks());
         SpaceMap::finish(walker, area, nr_blocks, root, entries, whole)
     }
@@ -231,11 +232,9 @@ impl OverflowLeaves {
         for root in map.counts.roots() {
             map.counts.traverse(source, root.block, &mut |step| {
                 match step {
-                    Step::Leaf(index) => {
-                        let info = &map.counts.nodes()[index as usize];
-                        if !info.is_empty() {
-                            leaves.push((info.last, info.block()));
-                        }
+                    Step::Leaf(block) => {
+                        let filled = map.counts.info(block).filter(|info| !info.is_empty());
+                        leaves.extend(filled.map(|info| (info.last, block)));
                     }
                     Step::Lost(..) => whole = false,
                 }
@@ -346,8 +345,8 @@ impl<'a> Comparison<'a> {
             let detail = format!("says {}, the bitmap has {free}", entry.nr_free.get());
             self.findings.push(Finding::with(Code::SpaceMapFree, place, detail));
         }
-        let before = (entry.none_free_before.get() as usize).min(ENTRIES_PER_BITMAP as usize);
-        if let Some(free) = (0..before).find(|at| space_map::bitmap_count(content, *at) == 0) {
+        let first_free = first_free(words);
+        if let Some(free) = first_free.filter(|free| *free < entry.none_free_before.get()) {
             let detail = format!("says {}, entry {free} is free", entry.none_free_before.get());
             self.findings.push(Finding::with(Code::SpaceMapFirstFree, place, detail));
         }
@@ -439,6 +438,13 @@ impl<'a> Comparison<'a> {
         let detail = format!("counted {stored}, used {wanted} times");
         self.findings.push(Finding::with(code, Place { keys, ..Place::area(self.map.area) }, detail));
     }
+}
+
+/// The first entry whose count is 0.
+fn first_free(words: &[U64]) -> Option<u32> {
+    let free = |word: &U64| !(word.get() | word.get() >> 1) & LOW_BITS;
+    let at = words.iter().position(|word| free(word) != 0)?;
+    Some(at as u32 * 32 + free(&words[at]).trailing_zeros() / 2)
 }
 
 /// Whether all counts are below 3 and equal, so that nothing more needs to be looked at.

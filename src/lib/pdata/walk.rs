@@ -5,7 +5,7 @@
 //! node that a thousand devices share is read once, and each of its parents still gets its own verdict.
 
 use super::forest::{
-    ACTIVE, DAMAGED_BELOW, Forest, GOOD, HEIGHT_UNKNOWN, LEAF, NO_NODE, NodeInfo, PARENT_IS_ROOT, RESOLVED, Root,
+    ACTIVE, DAMAGED_BELOW, Forest, GOOD, HEIGHT_UNKNOWN, LEAF, NodeInfo, PARENT_IS_ROOT, RESOLVED, Root,
 };
 use super::ledger::{BlockUse, Ledger, Referred};
 use crate::base::{Area, BlockNr, Code, Finding, Findings, KeyRange, Place, Progress};
@@ -13,7 +13,7 @@ use crate::block::{BlockSource, ReadError};
 use crate::format::node::{self, DEPTH_LIMIT, Node, NodeFault};
 use crate::format::{Block, BlockFault};
 use rayon::iter::ParallelIterator;
-use rayon::slice::ParallelSliceMut;
+use rayon::slice::ParallelSlice;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
@@ -71,22 +71,17 @@ impl Walker<'_> {
     /// Walks the trees below `roots`. Each root counts as one reference to its block.
     pub fn walk<V: LeafVisitor>(&mut self, kind: TreeKind, roots: Vec<Root>, visitor: &V) -> Forest {
         let mut found = Findings::new();
-        let mut forest = Forest {
-            value_size: kind.value_size,
-            roots,
-            nodes: Vec::new(),
-            index: vec![NO_NODE; self.ledger.nr_blocks() as usize],
-        };
+        let mut forest = Forest::new(kind.value_size, roots, self.ledger.nr_blocks());
         let mut frontier = self.root_frontier(kind, &forest, &mut found);
         let locals = Mutex::new(Vec::new());
         while !frontier.is_empty() {
             frontier.sort_unstable();
-            let begin = forest.nodes.len();
-            for (offset, (block, parent)) in frontier.drain(..).enumerate() {
-                forest.index[block as usize] = (begin + offset) as u32;
-                forest.nodes.push(NodeInfo::new(block, parent));
+            let begin = forest.reached.len();
+            for (block, parent) in frontier.drain(..) {
+                forest.nodes[block as usize] = NodeInfo::reached_from(parent);
+                forest.reached.push(block);
             }
-            self.read_level(kind, &mut forest.nodes[begin..], visitor, &locals, &mut found);
+            self.read_level(kind, &mut forest, begin, visitor, &locals, &mut found);
             frontier = self.next_frontier(kind, &forest, begin, &mut found);
         }
         for local in locals.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -126,36 +121,43 @@ impl Walker<'_> {
         false
     }
 
+    /// Reads the nodes that were reached from `begin` on.
     fn read_level<V: LeafVisitor>(
         &self,
         kind: TreeKind,
-        level: &mut [NodeInfo],
+        forest: &mut Forest,
+        begin: usize,
         visitor: &V,
         locals: &Mutex<Vec<V::Local>>,
         found: &mut Findings,
     ) {
-        let task = |nodes: &mut [NodeInfo]| {
+        let task = |blocks: &[u32]| {
             let mut local = locals.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let keeper = local.get_or_insert_with(|| visitor.local());
-            let mut findings = Findings::new();
-            let blocks: Vec<BlockNr> = nodes.iter().map(NodeInfo::block).collect();
-            let mut at = nodes.iter_mut();
+            let (mut infos, mut findings) = (Vec::with_capacity(blocks.len()), Findings::new());
+            let blocks: Vec<BlockNr> = blocks.iter().map(|block| BlockNr(u64::from(*block))).collect();
             self.source.read_many(&blocks, &mut |location, block| {
-                if let Some(info) = at.next() {
-                    inspect(kind, info, location, block, visitor, keeper, &mut findings);
-                }
+                infos.push(inspect(kind, location, block, visitor, keeper, &mut findings));
                 ControlFlow::Continue(())
             });
             self.progress.advance(blocks.len() as u64);
             locals.lock().unwrap_or_else(PoisonError::into_inner).extend(local);
-            findings
+            (infos, findings)
+        };
+        let (nodes, level) = (&mut forest.nodes, &forest.reached[begin..]);
+        let mut take = |blocks: &[u32], (infos, findings): (Vec<NodeInfo>, Findings)| {
+            for (block, info) in blocks.iter().zip(infos) {
+                let parent = nodes[*block as usize].parent;
+                nodes[*block as usize] = NodeInfo { parent, ..info };
+            }
+            found.append(findings);
         };
         if level.len() <= 2 * TASK_NODES {
             // Not worth a second thread, which would have to be started first.
-            level.chunks_mut(TASK_NODES).for_each(|nodes| found.append(task(nodes)));
+            level.chunks(TASK_NODES).for_each(|blocks| take(blocks, task(blocks)));
         } else {
-            let all: Vec<Findings> = level.par_chunks_mut(TASK_NODES).map(task).collect();
-            all.into_iter().for_each(|findings| found.append(findings));
+            let all: Vec<_> = level.par_chunks(TASK_NODES).map(task).collect();
+            level.chunks(TASK_NODES).zip(all).for_each(|(blocks, result)| take(blocks, result));
         }
     }
 
@@ -168,14 +170,13 @@ impl Walker<'_> {
         found: &mut Findings,
     ) -> Vec<(u32, u32)> {
         let mut frontier = Vec::new();
-        let internals: Vec<u32> = (begin..forest.nodes.len())
-            .filter(|index| forest.nodes[*index].state & (GOOD | LEAF) == GOOD)
-            .map(|index| index as u32)
+        let internals: Vec<BlockNr> = forest.reached[begin..]
+            .iter()
+            .filter(|block| forest.nodes[**block as usize].state & (GOOD | LEAF) == GOOD)
+            .map(|block| BlockNr(u64::from(*block)))
             .collect();
-        let blocks: Vec<BlockNr> = internals.iter().map(|index| forest.nodes[*index as usize].block()).collect();
-        let mut parents = internals.iter();
-        self.source.read_many(&blocks, &mut |location, block| {
-            let parent = parents.next().copied().unwrap_or(NO_NODE);
+        self.source.read_many(&internals, &mut |location, block| {
+            let parent = location.0 as u32;
             let Some(node) = block.ok().and_then(|block| Node::trusting_checksum(block, kind.value_size).ok()) else {
                 return ControlFlow::Continue(());
             };
@@ -201,22 +202,29 @@ impl Walker<'_> {
 /// Verifies one node by itself.
 fn inspect<V: LeafVisitor>(
     kind: TreeKind,
-    info: &mut NodeInfo,
     location: BlockNr,
     block: Result<&Block, ReadError>,
     visitor: &V,
     local: &mut V::Local,
     findings: &mut Findings,
-) {
+) -> NodeInfo {
+    let mut info = NodeInfo::reached_from(0);
     let place = Place::block(Area::Mappings, location);
     let node = match block.map(|block| node::verify(block, location, kind.value_size)) {
         Ok(Ok(node)) => node,
-        Ok(Err(fault)) => return findings.push(node_finding(fault, place)),
-        Err(error) => return findings.push(Finding::with(Code::BlockUnreadable, place, error.to_string())),
+        Ok(Err(fault)) => {
+            findings.push(node_finding(fault, place));
+            return info;
+        }
+        Err(error) => {
+            findings.push(Finding::with(Code::BlockUnreadable, place, error.to_string()));
+            return info;
+        }
     };
     if let Some(at) = node.first_out_of_order() {
         let detail = format!("entry {at} has key {} after {}", node.key(at), node.key(at - 1));
-        return findings.push(Finding::with(Code::NodeKeyOrder, place, detail));
+        findings.push(Finding::with(Code::NodeKeyOrder, place, detail));
+        return info;
     }
     let wanted = node::max_entries(node.value_size());
     if node.max_entries() != wanted {
@@ -229,13 +237,14 @@ fn inspect<V: LeafVisitor>(
     }
     if node.is_leaf() {
         info.entries_below = node.len() as u64;
-        info.state = GOOD | LEAF | RESOLVED;
+        info.state |= GOOD | LEAF | RESOLVED;
         visitor.visit(local, &node, place, findings);
     } else if node.is_empty() {
         findings.push(Finding::with(Code::NodeEmpty, place, "an internal node"));
     } else {
-        info.state = GOOD;
+        info.state |= GOOD;
     }
+    info
 }
 
 /// The finding for a block that is no usable node.
@@ -271,61 +280,55 @@ struct Resolver<'a> {
 
 impl Resolver<'_> {
     fn resolve_all(&mut self) {
+        let mut children = Vec::new();
         // Children are mostly found after their parents, so going backwards finds them resolved.
-        for index in (0..self.forest.nodes.len() as u32).rev() {
-            self.resolve(index);
+        for at in (0..self.forest.reached.len()).rev() {
+            let block = BlockNr(u64::from(self.forest.reached[at]));
+            if self.is_open(block) {
+                self.resolve(block, &mut children);
+            }
         }
     }
 
-    fn is_open(&self, index: u32) -> bool {
-        self.forest.nodes[index as usize].state & (GOOD | RESOLVED | ACTIVE) == GOOD
+    /// Whether it is a good node that waits for those below it.
+    fn is_open(&self, block: BlockNr) -> bool {
+        self.forest.info(block).is_some_and(|info| info.state & (GOOD | RESOLVED | ACTIVE) == GOOD)
     }
 
     /// Resolves a node after those below it, without recursion: a damaged tree may be of any depth.
-    fn resolve(&mut self, index: u32) {
-        if !self.is_open(index) {
-            return;
-        }
-        let mut stack = vec![index];
-        self.forest.nodes[index as usize].state |= ACTIVE;
+    fn resolve(&mut self, block: BlockNr, children: &mut Vec<(u64, BlockNr)>) {
+        let mut stack = vec![block];
         while let Some(top) = stack.last().copied() {
-            let info = self.forest.nodes[top as usize];
-            let children = self.forest.children(self.source, &info).unwrap_or_default();
-            let open =
-                children.iter().filter_map(|(_, block)| self.forest.find(*block)).find(|child| self.is_open(*child));
-            match open {
-                Some(child) => {
-                    self.forest.nodes[child as usize].state |= ACTIVE;
-                    stack.push(child);
-                }
+            self.forest.nodes[top.0 as usize].state |= ACTIVE;
+            children.clear();
+            self.forest.with_node(self.source, top, &mut |node| {
+                let pairs = node.keys().iter().zip(node.values_u64());
+                children.extend(pairs.map(|(key, value)| (key.get(), BlockNr(value.get()))));
+            });
+            match children.iter().find(|(_, child)| self.is_open(*child)) {
+                Some((_, child)) => stack.push(*child),
                 None => {
                     stack.pop();
-                    self.combine(top, &children);
+                    self.combine(top, children);
                 }
             }
         }
     }
 
     /// Holds a node's pointers against what is below them.
-    fn combine(&mut self, index: u32, children: &[(u64, BlockNr)]) {
-        let mut info = self.forest.nodes[index as usize];
+    fn combine(&mut self, block: BlockNr, children: &[(u64, BlockNr)]) {
+        let mut info = self.forest.nodes[block.0 as usize];
         let (mut first, mut last, mut below, mut damaged) = (u64::MAX, 0, 0u64, children.is_empty());
-        info.height = children
-            .iter()
-            .filter_map(|(_, block)| self.forest.info(*block).filter(|child| child.is_good())?.height())
-            .map(|height| height + 1)
-            .next()
-            .unwrap_or(HEIGHT_UNKNOWN);
-        for (at, (key, block)) in children.iter().enumerate() {
-            let bound = children.get(at + 1).map(|next| next.0);
-            let Some(child) = self.forest.info(*block).copied() else {
+        let height_of = |block: BlockNr| self.forest.info(block).filter(|child| child.is_good())?.height();
+        let heights = children.iter().filter_map(|(_, child)| height_of(*child));
+        info.height = heights.map(|height| height + 1).next().unwrap_or(HEIGHT_UNKNOWN);
+        for (at, (key, child_block)) in children.iter().enumerate() {
+            let edge = Edge { parent: block, height: info.height, key: *key, at, child: *child_block };
+            let child = self.forest.info(*child_block).copied();
+            let Some(child) = child.filter(|child| self.edge_is_good(&edge, child, children)) else {
                 damaged = true;
                 continue;
             };
-            if !self.edge_is_good(&info, &child, *key, bound, children) {
-                damaged = true;
-                continue;
-            }
             damaged |= !child.is_whole();
             (first, last) = (first.min(child.first), last.max(child.last));
             below = below.saturating_add(child.entries_below);
@@ -333,54 +336,57 @@ impl Resolver<'_> {
         info.state = (info.state & !ACTIVE) | RESOLVED | if damaged { DAMAGED_BELOW } else { 0 };
         if info.height().is_some_and(|height| usize::from(height) > DEPTH_LIMIT) {
             let detail = format!("{} levels", info.height);
-            self.found.push(Finding::with(Code::NodeDepth, Place::block(Area::Mappings, info.block()), detail));
+            self.found.push(Finding::with(Code::NodeDepth, Place::block(Area::Mappings, block), detail));
             info.state &= !GOOD;
         }
         (info.first, info.last, info.entries_below) = (first, last, below);
-        self.forest.nodes[index as usize] = info;
+        self.forest.nodes[block.0 as usize] = info;
     }
 
-    fn edge_is_good(
-        &mut self,
-        parent: &NodeInfo,
-        child: &NodeInfo,
-        key: u64,
-        bound: Option<u64>,
-        children: &[(u64, BlockNr)],
-    ) -> bool {
-        let place =
-            Place { keys: Some(KeyRange { begin: key, end: bound }), ..Place::block(Area::Mappings, child.block()) };
+    fn edge_is_good(&mut self, edge: &Edge, child: &NodeInfo, children: &[(u64, BlockNr)]) -> bool {
+        let bound = children.get(edge.at + 1).map(|next| next.0);
+        let place = || Place {
+            keys: Some(KeyRange { begin: edge.key, end: bound }),
+            ..Place::block(Area::Mappings, edge.child)
+        };
         if child.state & ACTIVE != 0 {
-            self.found.push(Finding::new(Code::NodeCycle, place));
+            self.found.push(Finding::new(Code::NodeCycle, place()));
             return false;
         }
         if !child.is_good() {
             return false;
         }
-        if let Some(code) = Forest::edge_fault(child, key, bound, parent.height) {
-            let twice = children.iter().filter(|(_, block)| *block == child.block()).count() > 1;
+        if let Some(code) = Forest::edge_fault(child, edge.key, bound, edge.height) {
+            let twice = children.iter().filter(|(_, block)| *block == edge.child).count() > 1;
             let (code, detail) = match code {
-                Code::NodeKeyRange if twice => (Code::NodeTwice, format!("both from block {}", parent.block())),
+                Code::NodeKeyRange if twice => (Code::NodeTwice, format!("both from block {}", edge.parent)),
                 Code::NodeKeyRange => (code, format!("it has {}..={}", child.first, child.last)),
-                Code::NodeDepth => (code, format!("{} levels below it, others {}", child.height, parent.height - 1)),
+                Code::NodeDepth => (code, format!("{} levels below it, others {}", child.height, edge.height - 1)),
                 other => (other, String::new()),
             };
-            self.found.push(Finding::with(code, place, detail));
+            self.found.push(Finding::with(code, place(), detail));
             return false;
         }
-        // Once, however many parents it has.
-        if self.forest.find(parent.block()) == Some(child.parent) {
-            self.judge_occupancy(child, place);
+        // Occupancy is judged once, however many parents there are.
+        let exempt = child.is_leaf() && !self.kind.leaves_filled;
+        if !exempt && u64::from(child.parent) == edge.parent.0 {
+            let capacity = node::max_entries(if child.is_leaf() { self.kind.value_size } else { 8 });
+            if usize::from(child.entries) < capacity / 3 {
+                let detail = format!("{} of {capacity} entries", child.entries);
+                self.found.push(Finding::with(Code::NodeUnderfull, place(), detail));
+            }
         }
         true
     }
+}
 
-    fn judge_occupancy(&mut self, child: &NodeInfo, place: Place) {
-        let exempt = child.is_leaf() && !self.kind.leaves_filled;
-        let capacity = node::max_entries(if child.is_leaf() { self.kind.value_size } else { 8 });
-        if !exempt && usize::from(child.entries) < capacity / 3 {
-            let detail = format!("{} of {capacity} entries", child.entries);
-            self.found.push(Finding::with(Code::NodeUnderfull, place, detail));
-        }
-    }
+/// A pointer from a node to one below it.
+struct Edge {
+    parent: BlockNr,
+    /// The parent's height.
+    height: u8,
+    key: u64,
+    /// The entry of the parent.
+    at: usize,
+    child: BlockNr,
 }

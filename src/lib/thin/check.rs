@@ -14,6 +14,7 @@ use crate::pdata::ledger::{BlockUse, Ledger, Referred};
 use crate::pdata::space_map::SpaceMap;
 use crate::pdata::walk::{LeafVisitor, Walker};
 use std::ops::ControlFlow;
+use zerocopy::byteorder::little_endian::U64;
 
 /// Key ranges that a report lists for one device; what is lost beyond is only counted.
 const RANGES_PER_DEVICE: usize = 100;
@@ -290,16 +291,15 @@ impl LeafVisitor for MappingVisitor {
         if (highest >> 24 >= self.nr_data_blocks && !values.is_empty()) || latest > u64::from(self.time) {
             self.judge(leaf, place, findings);
         }
-        let mut at = 0;
-        while at < values.len() {
-            let begin = values[at].get() >> 24;
-            let mut end = at + 1;
-            while end < values.len() && values[end].get() >> 24 == begin + (end - at) as u64 {
-                end += 1;
-            }
-            let countable = self.nr_data_blocks.saturating_sub(begin).min((end - at) as u64);
-            self.counts.add_run(tally, begin, countable);
-            at = end;
+        let block = |value: &U64| value.get() >> 24;
+        let breaks = values.windows(2).map(|pair| u32::from(block(&pair[1]) != block(&pair[0]) + 1)).sum::<u32>();
+        if breaks as usize * 4 > values.len() {
+            // Scattered: looking for runs would cost more than it saves.
+            self.counts.add(tally, values.iter().map(block));
+            return;
+        }
+        for run in values.chunk_by(|left, right| block(right) == block(left) + 1) {
+            self.counts.add_run(tally, block(&run[0]), run.len() as u64);
         }
     }
 

@@ -207,7 +207,7 @@ fn emit(emitter: &mut Emitter<'_>, source: &dyn BlockSource, prepared: &Prepared
     emitter.flush()?;
     if let (Some(forest), Some(sharing)) = (&prepared.forest, &prepared.sharing) {
         for head in sharing.heads(forest) {
-            emit_def(emitter, forest, sharing, head)?;
+            emit_def(emitter, sharing, head)?;
         }
     }
     let mut text = Vec::new();
@@ -226,13 +226,11 @@ fn emit(emitter: &mut Emitter<'_>, source: &dyn BlockSource, prepared: &Prepared
     emitter.flush()
 }
 
-fn emit_def(emitter: &mut Emitter<'_>, forest: &Forest, sharing: &Sharing, head: u32) -> Result<(), DumpError> {
-    let block = |leaf: u32| forest.nodes()[leaf as usize].block();
+fn emit_def(emitter: &mut Emitter<'_>, sharing: &Sharing, head: BlockNr) -> Result<(), DumpError> {
     let mut text = Vec::new();
-    emitter.writer().def(&mut text, block(head).0);
+    emitter.writer().def(&mut text, head.0);
     emitter.push(Unit::Open(text))?;
-    let leaves: Vec<BlockNr> = sharing.run(head).into_iter().map(block).collect();
-    for chunk in leaves.chunks(BATCH_LEAVES) {
+    for chunk in sharing.run(head).chunks(BATCH_LEAVES) {
         emitter.push(Unit::Leaves(chunk.to_vec()))?;
     }
     emitter.close(|writer, text| writer.def_end(text))
@@ -250,22 +248,22 @@ fn emit_device(
     let mut open = Unit::Leaves(Vec::new());
     forest.traverse(source, root, &mut |step| {
         let Step::Leaf(leaf) = step else { return ControlFlow::Continue(()) };
-        let info = &forest.nodes()[leaf as usize];
+        let empty = forest.info(leaf).is_none_or(|info| info.is_empty());
         let place = sharing.map_or(Place::Own, |sharing| sharing.place(leaf));
-        if info.is_empty() || place == Place::Inside {
+        if empty || place == Place::Inside {
             return ControlFlow::Continue(());
         }
         let full = match (&mut open, place) {
             (Unit::Leaves(leaves), Place::Own) if leaves.len() < BATCH_LEAVES => {
-                leaves.push(info.block());
+                leaves.push(leaf);
                 return ControlFlow::Continue(());
             }
             (Unit::References(references), Place::Head) if references.len() < BATCH_REFERENCES => {
-                references.push(info.block());
+                references.push(leaf);
                 return ControlFlow::Continue(());
             }
-            (_, Place::Own) => std::mem::replace(&mut open, Unit::Leaves(vec![info.block()])),
-            (_, _) => std::mem::replace(&mut open, Unit::References(vec![info.block()])),
+            (_, Place::Own) => std::mem::replace(&mut open, Unit::Leaves(vec![leaf])),
+            (_, _) => std::mem::replace(&mut open, Unit::References(vec![leaf])),
         };
         result = emitter.push(full);
         if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

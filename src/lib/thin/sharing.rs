@@ -7,12 +7,12 @@ use crate::base::BlockNr;
 use crate::block::BlockSource;
 use crate::pdata::forest::Forest;
 
-/// A neighbour that is not known yet.
-const UNSEEN: u32 = u32::MAX;
+/// A neighbour that is not known yet: block 0 is never a leaf.
+const UNSEEN: u32 = 0;
 /// No neighbour: the sequence begins or ends here.
-const BORDER: u32 = u32::MAX - 1;
+const BORDER: u32 = u32::MAX;
 /// Different neighbours in different sequences.
-const SEVERAL: u32 = u32::MAX - 2;
+const SEVERAL: u32 = u32::MAX - 1;
 
 /// What a dump has to know of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Place {
     Inside,
 }
 
-/// The neighbours and the number of users of every leaf of whole trees.
+/// The neighbours and the number of users of every leaf of whole trees, by block.
 #[derive(Debug)]
 pub struct Sharing {
     before: Vec<u32>,
@@ -37,29 +37,34 @@ pub struct Sharing {
 impl Sharing {
     /// Looks at the trees of a forest, all of which are whole.
     pub fn of(forest: &Forest, source: &dyn BlockSource) -> Sharing {
-        let length = forest.nodes().len();
+        let length = forest.reached().map(|block| block.0 as usize + 1).max().unwrap_or(0);
         let mut sharing = Sharing { before: vec![UNSEEN; length], after: vec![UNSEEN; length], users: vec![0; length] };
-        // Leftmost and rightmost leaf of every node.
-        let mut edges: Vec<(u32, u32)> = (0..length as u32).map(|index| (index, index)).collect();
+        // Leftmost and rightmost leaf of every internal node; a leaf is its own.
+        let mut edges: Vec<[u32; 2]> = vec![[UNSEEN; 2]; length];
+        let edges_of = |edges: &[[u32; 2]], block: u32| match edges[block as usize] {
+            [UNSEEN, UNSEEN] => [block; 2],
+            found => found,
+        };
         let by_height = by_height(forest);
-        for index in by_height.iter().copied() {
-            let children = child_indices(forest, source, index);
+        for block in by_height.iter().copied() {
+            let children = children(forest, source, block);
             for pair in children.windows(2) {
-                sharing.join(edges[pair[0] as usize].1, edges[pair[1] as usize].0);
+                sharing.join(edges_of(&edges, pair[0])[1], edges_of(&edges, pair[1])[0]);
             }
             if let (Some(first), Some(last)) = (children.first(), children.last()) {
-                edges[index as usize] = (edges[*first as usize].0, edges[*last as usize].1);
+                edges[block as usize] = [edges_of(&edges, *first)[0], edges_of(&edges, *last)[1]];
             }
         }
-        for root in forest.roots().iter().filter_map(|root| forest.find(root.block)) {
-            let (first, last) = edges[root as usize];
+        for root in forest.roots().iter().filter(|root| forest.info(root.block).is_some()) {
+            let root = root.block.0 as u32;
+            let [first, last] = edges_of(&edges, root);
             merge(&mut sharing.before[first as usize], BORDER);
             merge(&mut sharing.after[last as usize], BORDER);
             add_users(&mut sharing.users[root as usize], 1);
         }
-        for index in by_height.iter().rev().copied() {
-            let users = sharing.users[index as usize];
-            for child in child_indices(forest, source, index) {
+        for block in by_height.iter().rev().copied() {
+            let users = sharing.users[block as usize];
+            for child in children(forest, source, block) {
                 add_users(&mut sharing.users[child as usize], users);
             }
         }
@@ -77,7 +82,8 @@ impl Sharing {
     }
 
     /// What to do with a leaf.
-    pub fn place(&self, leaf: u32) -> Place {
+    pub fn place(&self, leaf: BlockNr) -> Place {
+        let leaf = leaf.0 as u32;
         if self.users[leaf as usize] < 2 {
             Place::Own
         } else if self.inseparable(self.before[leaf as usize], leaf) {
@@ -88,24 +94,24 @@ impl Sharing {
     }
 
     /// The leaves of the run that `head` begins.
-    pub fn run(&self, head: u32) -> Vec<u32> {
+    pub fn run(&self, head: BlockNr) -> Vec<BlockNr> {
         let mut run = vec![head];
-        let mut at = head;
+        let mut at = head.0 as u32;
         while self.inseparable(at, self.after[at as usize]) {
             at = self.after[at as usize];
-            run.push(at);
+            run.push(BlockNr(u64::from(at)));
         }
         run
     }
 
     /// The heads of all shared runs, by ascending block.
-    pub fn heads(&self, forest: &Forest) -> Vec<u32> {
-        let is_head = |index: &u32| {
-            let info = &forest.nodes()[*index as usize];
-            info.is_leaf() && !info.is_empty() && self.place(*index) == Place::Head
+    pub fn heads(&self, forest: &Forest) -> Vec<BlockNr> {
+        let is_head = |block: &BlockNr| {
+            let filled_leaf = forest.info(*block).is_some_and(|info| info.is_leaf() && !info.is_empty());
+            filled_leaf && self.place(*block) == Place::Head
         };
-        let mut heads: Vec<u32> = (0..forest.nodes().len() as u32).filter(is_head).collect();
-        heads.sort_unstable_by_key(|head| forest.nodes()[*head as usize].block());
+        let mut heads: Vec<BlockNr> = forest.reached().filter(is_head).collect();
+        heads.sort_unstable();
         heads
     }
 }
@@ -124,13 +130,13 @@ fn add_users(users: &mut u8, more: u8) {
 
 /// Internal nodes, lowest first.
 fn by_height(forest: &Forest) -> Vec<u32> {
-    let nodes = forest.nodes();
-    let mut internals: Vec<u32> = (0..nodes.len() as u32).filter(|index| !nodes[*index as usize].is_leaf()).collect();
-    internals.sort_by_key(|index| nodes[*index as usize].height());
-    internals
+    let height = |block: BlockNr| forest.info(block).filter(|info| !info.is_leaf()).map(|info| info.height());
+    let mut internals: Vec<_> = forest.reached().filter_map(|block| Some((height(block)?, block.0 as u32))).collect();
+    internals.sort_unstable();
+    internals.into_iter().map(|(_, block)| block).collect()
 }
 
-fn child_indices(forest: &Forest, source: &dyn BlockSource, index: u32) -> Vec<u32> {
-    let children: Vec<BlockNr> = forest.child_blocks(source, index);
-    children.into_iter().filter_map(|block| forest.find(block)).collect()
+fn children(forest: &Forest, source: &dyn BlockSource, block: u32) -> Vec<u32> {
+    let children = forest.children(source, BlockNr(u64::from(block))).unwrap_or_default();
+    children.into_iter().map(|(_, block)| block.0 as u32).collect()
 }
