@@ -100,8 +100,9 @@ impl State {
         match &mut self.face {
             Face::Bar(bar) => {
                 let bar = bar.get_or_insert_with(|| {
-                    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+                    let bar = ProgressBar::hidden();
                     begin(&bar, &self.title, self.total);
+                    bar.set_draw_target(ProgressDrawTarget::stderr());
                     bar
                 });
                 bar.set_position(done);

@@ -82,7 +82,8 @@ pub fn dump(
         return Err(DumpError::Damaged(findings));
     }
     let faults = source.nr_faults();
-    emit(&mut Emitter::new(source, Writer(options.format), out), source, &prepared)?;
+    progress.section("writing", prepared.nr_leaves());
+    emit(&mut Emitter::new(source, Writer(options.format), out, progress), source, &prepared)?;
     if source.nr_faults() != faults {
         return Err(DumpError::Vanished(BlockNr(0), ReadError::Io("the file or device failed meanwhile".into())));
     }
@@ -121,6 +122,13 @@ impl Prepared {
         let shared = whole && !options.flat && options.devices.is_none() && devices.len() > 1;
         let sharing = forest.as_ref().filter(|_| shared).map(|forest| Sharing::of(forest, source));
         Ok(Prepared { pool: pool(&superblock, options), devices, forest, sharing, missing })
+    }
+
+    /// Leaves that are written; 0, for not known, where shared ones are written more than once.
+    fn nr_leaves(&self) -> u64 {
+        let once = self.sharing.is_some() || self.devices.len() == 1;
+        let nodes = self.forest.as_ref().filter(|_| once).map_or(&[][..], Forest::nodes);
+        nodes.iter().filter(|node| node.is_leaf()).count() as u64
     }
 }
 

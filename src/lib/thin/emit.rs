@@ -6,7 +6,7 @@
 use super::dump::DumpError;
 use super::model::Run;
 use super::text::Writer;
-use crate::base::{BlockNr, ThinBlock};
+use crate::base::{BlockNr, Progress, ThinBlock};
 use crate::block::{BlockSource, ReadError};
 use crate::format::mapping;
 use crate::format::node::Node;
@@ -80,10 +80,13 @@ pub(super) struct Emitter<'a> {
     source: &'a dyn BlockSource,
     writer: Writer,
     out: &'a mut dyn Write,
+    progress: &'a dyn Progress,
     batches: Vec<Batch>,
     open: Batch,
     lists: Lists,
     weight: usize,
+    /// What the batches weigh that are not written yet.
+    weight_of_batches: usize,
     batches_at_once: usize,
     /// A run that may go on in the next batch.
     open_run: Option<OpenRun>,
@@ -91,7 +94,12 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub(super) fn new(source: &'a dyn BlockSource, writer: Writer, out: &'a mut dyn Write) -> Self {
+    pub(super) fn new(
+        source: &'a dyn BlockSource,
+        writer: Writer,
+        out: &'a mut dyn Write,
+        progress: &'a dyn Progress,
+    ) -> Self {
         let lists = Lists { outer_begins: true, inner_begins: true };
         // Asking rayon would start its threads, which a small dump does not need.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -99,10 +107,12 @@ impl<'a> Emitter<'a> {
             source,
             writer,
             out,
+            progress,
             batches: Vec::new(),
             open: Batch { lists, units: Vec::new() },
             lists,
             weight: 0,
+            weight_of_batches: 0,
             batches_at_once: threads * BATCHES_PER_THREAD,
             open_run: None,
             buffers: Mutex::default(),
@@ -149,7 +159,7 @@ impl<'a> Emitter<'a> {
     fn end_batch(&mut self) {
         let next = Batch { lists: self.lists, units: Vec::new() };
         let full = std::mem::replace(&mut self.open, next);
-        self.weight = 0;
+        self.weight_of_batches += std::mem::take(&mut self.weight);
         if !full.units.is_empty() {
             self.batches.push(full);
         }
@@ -170,7 +180,9 @@ impl<'a> Emitter<'a> {
         } else {
             batches.into_iter().map(render).collect()
         };
-        texts?.into_iter().try_for_each(|text| self.write_text(text))
+        texts?.into_iter().try_for_each(|text| self.write_text(text))?;
+        self.progress.advance(std::mem::take(&mut self.weight_of_batches) as u64);
+        Ok(())
     }
 
     fn write_text(&mut self, text: Text) -> Result<(), DumpError> {
