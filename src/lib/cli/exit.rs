@@ -112,10 +112,21 @@ fn report_bug() {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, Outcome, describe, is_closed_pipe};
+    use super::{Ending, Outcome, describe, guard, is_closed_pipe, set_quiet};
     use crate::cli::Context;
     use anyhow::Context as _;
     use std::io;
+    use std::process::ExitCode;
+
+    #[test]
+    fn a_panic_is_a_failure_like_any_other() {
+        let hook = std::panic::take_hook();
+        set_quiet(true);
+        let status = guard(|| std::thread::scope(|scope| scope.spawn(|| panic!("in a thread")).join().unwrap()));
+        std::panic::set_hook(hook);
+        set_quiet(false);
+        assert_eq!(format!("{status:?}"), format!("{:?}", ExitCode::FAILURE));
+    }
 
     #[test]
     fn a_closed_pipe_is_recognised_below_other_errors() {
