@@ -127,8 +127,8 @@ impl Prepared {
     /// Leaves that are written; 0, for not known, where shared ones are written more than once.
     fn nr_leaves(&self) -> u64 {
         let once = self.sharing.is_some() || self.devices.len() == 1;
-        let nodes = self.forest.as_ref().filter(|_| once).map_or(&[][..], Forest::nodes);
-        nodes.iter().filter(|node| node.is_leaf()).count() as u64
+        let Some(forest) = self.forest.as_ref().filter(|_| once) else { return 0 };
+        forest.reached().filter(|block| forest.info(*block).is_some_and(|info| info.is_leaf())).count() as u64
     }
 }
 
