@@ -3,20 +3,19 @@
 //! So nothing at all is written where something is damaged. Leaves are turned into text on all threads and written
 //! in order; the bytes do not depend on the number of threads.
 
-use super::emit::{BATCH_LEAVES, BATCH_REFERENCES, Emitter, Unit};
+use super::document::{Document, DocumentDevice, Leaves};
+use super::emit::{Emitter, emit};
 use super::load::{self, DeviceRoots, Devices, Roots, Snapshot, SnapshotError};
 use super::model::{Device, Pool};
-use super::sharing::{Place, Sharing};
 use super::text::{Format, Writer};
 use crate::base::{self, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
 use crate::block::{BlockSource, ReadError};
 use crate::format::superblock::ThinSuperblock;
-use crate::pdata::forest::{Forest, Step};
 use crate::pdata::ledger::Ledger;
 use crate::pdata::walk::{NoVisitor, Walker};
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::RangeInclusive;
 
 /// What to dump, and how.
 #[derive(Clone, Debug, Default)]
@@ -81,21 +80,32 @@ pub fn dump(
     if findings.worst() == Some(Severity::Fatal) {
         return Err(DumpError::Damaged(findings));
     }
+    write(source, &prepared.document, options.format, out, progress)?;
+    Ok(DumpOutcome { findings, missing: prepared.missing })
+}
+
+/// Writes a document whose blocks have all been verified.
+pub(super) fn write(
+    source: &dyn BlockSource,
+    document: &Document,
+    format: Format,
+    out: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<(), DumpError> {
     let faults = source.nr_faults();
-    progress.section("writing", prepared.nr_leaves());
-    emit(&mut Emitter::new(source, Writer(options.format), out, progress), source, &prepared)?;
+    let forest = &document.forest;
+    let leaves = forest.reached().filter(|block| forest.info(*block).is_some_and(|info| info.is_leaf()));
+    progress.section("writing", leaves.count() as u64);
+    emit(&mut Emitter::new(source, Writer(format), out, progress), document)?;
     if source.nr_faults() != faults {
         return Err(DumpError::Vanished(BlockNr(0), ReadError::Io("the file or device failed meanwhile".into())));
     }
-    Ok(DumpOutcome { findings, missing: prepared.missing })
+    Ok(())
 }
 
 /// Everything that is known before the first byte is written.
 struct Prepared {
-    pool: Pool,
-    devices: Vec<(Device, BlockNr)>,
-    forest: Option<Forest>,
-    sharing: Option<Sharing>,
+    document: Document,
     missing: Vec<RangeInclusive<u64>>,
 }
 
@@ -112,23 +122,19 @@ impl Prepared {
         progress.section("devices", 0);
         let mut all = load::devices(&mut walker, &[roots]).pop().unwrap_or_default();
         let missing = select(&mut all, options.devices.as_deref());
-        let devices = pair(&all, &roots, walker.findings);
-        let mut forest = None;
-        if !options.skip_mappings {
-            progress.section("mappings", superblock.metadata_space_map.nr_allocated.get());
-            forest = Some(load::mappings(&mut walker, &[(roots, &all)], &NoVisitor));
-        }
+        let paired = pair(&all, &roots, walker.findings);
+        let walked = if options.skip_mappings { Devices::default() } else { all };
+        progress.section("mappings", superblock.metadata_space_map.nr_allocated.get());
+        let forest = load::mappings(&mut walker, &[(roots, &walked)], &NoVisitor);
+        let leaves = |root| if options.skip_mappings { Leaves::Skipped } else { Leaves::Tree(root) };
+        let devices =
+            paired.into_iter().map(|(device, root)| DocumentDevice { device, leaves: leaves(root) }).collect();
+        let mut document = Document { pool: pool(&superblock, options), devices, forest, sharing: None };
         let whole = findings.worst() < Some(Severity::Fatal);
-        let shared = whole && !options.flat && options.devices.is_none() && devices.len() > 1;
-        let sharing = forest.as_ref().filter(|_| shared).map(|forest| Sharing::of(forest, source));
-        Ok(Prepared { pool: pool(&superblock, options), devices, forest, sharing, missing })
-    }
-
-    /// Leaves that are written; 0, for not known, where shared ones are written more than once.
-    fn nr_leaves(&self) -> u64 {
-        let once = self.sharing.is_some() || self.devices.len() == 1;
-        let Some(forest) = self.forest.as_ref().filter(|_| once) else { return 0 };
-        forest.reached().filter(|block| forest.info(*block).is_some_and(|info| info.is_leaf())).count() as u64
+        if whole && !options.flat && options.devices.is_none() && document.devices.len() > 1 {
+            document.find_sharing(source);
+        }
+        Ok(Prepared { document, missing })
     }
 }
 
@@ -204,78 +210,4 @@ fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {
         data_block_size: options.data_block_size.unwrap_or(superblock.data_block_size.get()),
         nr_data_blocks: options.nr_data_blocks.unwrap_or(superblock.data_space_map.nr_blocks.get()),
     }
-}
-
-/// Writes everything, in the order of the document.
-fn emit(emitter: &mut Emitter<'_>, source: &dyn BlockSource, prepared: &Prepared) -> Result<(), DumpError> {
-    let mut text = Vec::new();
-    emitter.writer().pool(&mut text, &prepared.pool);
-    emitter.push(Unit::NewList(text))?;
-    // A volume manager reads the first line only, and closes the pipe.
-    emitter.flush()?;
-    if let (Some(forest), Some(sharing)) = (&prepared.forest, &prepared.sharing) {
-        for head in sharing.heads(forest) {
-            emit_def(emitter, sharing, head)?;
-        }
-    }
-    let mut text = Vec::new();
-    emitter.writer().devices(&mut text);
-    emitter.push(Unit::NewList(text))?;
-    for (device, root) in &prepared.devices {
-        let mut text = Vec::new();
-        emitter.writer().device(&mut text, device);
-        emitter.push(Unit::Open(text))?;
-        if let Some(forest) = &prepared.forest {
-            emit_device(emitter, source, forest, prepared.sharing.as_ref(), *root)?;
-        }
-        emitter.close(|writer, text| writer.device_end(text))?;
-    }
-    emitter.close(|writer, text| writer.pool_end(text))?;
-    emitter.flush()
-}
-
-fn emit_def(emitter: &mut Emitter<'_>, sharing: &Sharing, head: BlockNr) -> Result<(), DumpError> {
-    let mut text = Vec::new();
-    emitter.writer().def(&mut text, head.0);
-    emitter.push(Unit::Open(text))?;
-    for chunk in sharing.run(head).chunks(BATCH_LEAVES) {
-        emitter.push(Unit::Leaves(chunk.to_vec()))?;
-    }
-    emitter.close(|writer, text| writer.def_end(text))
-}
-
-/// Writes the mappings of a device: leaves of its own, and references to shared runs.
-fn emit_device(
-    emitter: &mut Emitter<'_>,
-    source: &dyn BlockSource,
-    forest: &Forest,
-    sharing: Option<&Sharing>,
-    root: BlockNr,
-) -> Result<(), DumpError> {
-    let mut result = Ok(());
-    let mut open = Unit::Leaves(Vec::new());
-    forest.traverse(source, root, &mut |step| {
-        let Step::Leaf(leaf) = step else { return ControlFlow::Continue(()) };
-        let empty = forest.info(leaf).is_none_or(|info| info.is_empty());
-        let place = sharing.map_or(Place::Own, |sharing| sharing.place(leaf));
-        if empty || place == Place::Inside {
-            return ControlFlow::Continue(());
-        }
-        let full = match (&mut open, place) {
-            (Unit::Leaves(leaves), Place::Own) if leaves.len() < BATCH_LEAVES => {
-                leaves.push(leaf);
-                return ControlFlow::Continue(());
-            }
-            (Unit::References(references), Place::Head) if references.len() < BATCH_REFERENCES => {
-                references.push(leaf);
-                return ControlFlow::Continue(());
-            }
-            (_, Place::Own) => std::mem::replace(&mut open, Unit::Leaves(vec![leaf])),
-            (_, _) => std::mem::replace(&mut open, Unit::References(vec![leaf])),
-        };
-        result = emitter.push(full);
-        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    result?;
-    emitter.push(open)
 }

@@ -3,6 +3,7 @@
 //! The document is cut into batches of about equal work. Runs of mappings go on from one batch to the next, so the
 //! run at either end of a batch is kept apart and joined afterwards: the bytes do not depend on the cuts.
 
+use super::document::{Document, DocumentDevice, Piece};
 use super::dump::DumpError;
 use super::model::Run;
 use super::text::Writer;
@@ -16,16 +17,16 @@ use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 /// Leaves of one batch: about 1 MiB of text where every mapping stands alone.
-pub(super) const BATCH_LEAVES: usize = 64;
+const BATCH_LEAVES: usize = 64;
 /// References that weigh as much as a leaf.
 const REFERENCES_PER_LEAF: usize = 256;
 /// References of one batch.
-pub(super) const BATCH_REFERENCES: usize = BATCH_LEAVES * REFERENCES_PER_LEAF;
+const BATCH_REFERENCES: usize = BATCH_LEAVES * REFERENCES_PER_LEAF;
 /// Batches per thread that are done together before their text is written.
 const BATCHES_PER_THREAD: usize = 4;
 
 /// A piece of the document, in the order in which it is written.
-pub(super) enum Unit {
+enum Unit {
     /// Text that opens an item with a list of its own.
     Open(Vec<u8>),
     /// Text that closes something.
@@ -119,12 +120,12 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    pub(super) fn writer(&self) -> Writer {
+    fn writer(&self) -> Writer {
         self.writer
     }
 
     /// Adds a unit; writes what has gathered when it is enough.
-    pub(super) fn push(&mut self, unit: Unit) -> Result<(), DumpError> {
+    fn push(&mut self, unit: Unit) -> Result<(), DumpError> {
         self.weight += match &unit {
             Unit::Leaves(leaves) => leaves.len(),
             Unit::References(references) => references.len().div_ceil(REFERENCES_PER_LEAF),
@@ -142,14 +143,14 @@ impl<'a> Emitter<'a> {
     }
 
     /// Adds text that closes something.
-    pub(super) fn close(&mut self, write: impl Fn(Writer, &mut Vec<u8>)) -> Result<(), DumpError> {
+    fn close(&mut self, write: impl Fn(Writer, &mut Vec<u8>)) -> Result<(), DumpError> {
         let mut text = Vec::new();
         write(self.writer, &mut text);
         self.push(Unit::Close(text))
     }
 
     /// Writes all that was added, and flushes it.
-    pub(super) fn flush(&mut self) -> Result<(), DumpError> {
+    fn flush(&mut self) -> Result<(), DumpError> {
         self.end_batch();
         self.write_batches()?;
         self.end_run()?;
@@ -212,6 +213,60 @@ impl<'a> Emitter<'a> {
         }
         Ok(())
     }
+}
+
+/// Writes a whole document. The first line is flushed at once.
+pub(super) fn emit(emitter: &mut Emitter<'_>, document: &Document) -> Result<(), DumpError> {
+    let mut text = Vec::new();
+    emitter.writer().pool(&mut text, &document.pool);
+    emitter.push(Unit::NewList(text))?;
+    // A volume manager reads the first line only, and closes the pipe.
+    emitter.flush()?;
+    for head in document.shared_runs() {
+        let mut text = Vec::new();
+        emitter.writer().def(&mut text, head.0);
+        emitter.push(Unit::Open(text))?;
+        for chunk in document.shared_run(head).chunks(BATCH_LEAVES) {
+            emitter.push(Unit::Leaves(chunk.to_vec()))?;
+        }
+        emitter.close(|writer, text| writer.def_end(text))?;
+    }
+    let mut text = Vec::new();
+    emitter.writer().devices(&mut text);
+    emitter.push(Unit::NewList(text))?;
+    for device in &document.devices {
+        let mut text = Vec::new();
+        emitter.writer().device(&mut text, &device.device);
+        emitter.push(Unit::Open(text))?;
+        emit_mappings(emitter, document, device)?;
+        emitter.close(|writer, text| writer.device_end(text))?;
+    }
+    emitter.close(|writer, text| writer.pool_end(text))?;
+    emitter.flush()
+}
+
+/// Writes the mappings of a device: leaves of its own, and references to shared runs.
+fn emit_mappings(emitter: &mut Emitter<'_>, document: &Document, device: &DocumentDevice) -> Result<(), DumpError> {
+    let mut result = Ok(());
+    let mut open = Unit::Leaves(Vec::new());
+    document.pieces(emitter.source, device, &mut |piece| {
+        let full = match (&mut open, piece) {
+            (Unit::Leaves(leaves), Piece::Leaf(leaf)) if leaves.len() < BATCH_LEAVES => {
+                leaves.push(leaf);
+                return ControlFlow::Continue(());
+            }
+            (Unit::References(references), Piece::Shared(head)) if references.len() < BATCH_REFERENCES => {
+                references.push(head);
+                return ControlFlow::Continue(());
+            }
+            (_, Piece::Leaf(leaf)) => std::mem::replace(&mut open, Unit::Leaves(vec![leaf])),
+            (_, Piece::Shared(head)) => std::mem::replace(&mut open, Unit::References(vec![head])),
+        };
+        result = emitter.push(full);
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    result?;
+    emitter.push(open)
 }
 
 fn write_run(writer: Writer, text: &mut Vec<u8>, (run, begins): &OpenRun) {

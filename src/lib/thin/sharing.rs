@@ -25,50 +25,74 @@ pub enum Place {
     Inside,
 }
 
-/// The neighbours and the number of users of every leaf of whole trees, by block.
+/// The neighbours and the number of users of every leaf, by block.
 #[derive(Debug)]
 pub struct Sharing {
     before: Vec<u32>,
     after: Vec<u32>,
     /// Sequences that the node is in: 0, 1, or 2 for more.
     users: Vec<u8>,
+    /// Leftmost and rightmost leaf of every internal node.
+    edges: Vec<[u32; 2]>,
 }
 
 impl Sharing {
-    /// Looks at the trees of a forest, all of which are whole.
-    pub fn of(forest: &Forest, source: &dyn BlockSource) -> Sharing {
+    /// Looks at which leaf follows which below every good node of `forest`. Sequences are to be added.
+    pub fn new(forest: &Forest, source: &dyn BlockSource) -> Sharing {
         let length = forest.reached().map(|block| block.0 as usize + 1).max().unwrap_or(0);
-        let mut sharing = Sharing { before: vec![UNSEEN; length], after: vec![UNSEEN; length], users: vec![0; length] };
-        // Leftmost and rightmost leaf of every internal node; a leaf is its own.
-        let mut edges: Vec<[u32; 2]> = vec![[UNSEEN; 2]; length];
-        let edges_of = |edges: &[[u32; 2]], block: u32| match edges[block as usize] {
-            [UNSEEN, UNSEEN] => [block; 2],
-            found => found,
-        };
-        let by_height = by_height(forest);
-        for block in by_height.iter().copied() {
+        let edges = vec![[UNSEEN; 2]; length];
+        let (before, after, users) = (vec![UNSEEN; length], vec![UNSEEN; length], vec![0; length]);
+        let mut sharing = Sharing { before, after, users, edges };
+        for block in by_height(forest) {
             let children = children(forest, source, block);
             for pair in children.windows(2) {
-                sharing.join(edges_of(&edges, pair[0])[1], edges_of(&edges, pair[1])[0]);
+                sharing.join(sharing.edges_of(pair[0])[1], sharing.edges_of(pair[1])[0]);
             }
             if let (Some(first), Some(last)) = (children.first(), children.last()) {
-                edges[block as usize] = [edges_of(&edges, *first)[0], edges_of(&edges, *last)[1]];
-            }
-        }
-        for root in forest.roots().iter().filter(|root| forest.info(root.block).is_some()) {
-            let root = root.block.0 as u32;
-            let [first, last] = edges_of(&edges, root);
-            merge(&mut sharing.before[first as usize], BORDER);
-            merge(&mut sharing.after[last as usize], BORDER);
-            add_users(&mut sharing.users[root as usize], 1);
-        }
-        for block in by_height.iter().rev().copied() {
-            let users = sharing.users[block as usize];
-            for child in children(forest, source, block) {
-                add_users(&mut sharing.users[child as usize], users);
+                sharing.edges[block as usize] = [sharing.edges_of(*first)[0], sharing.edges_of(*last)[1]];
             }
         }
         sharing
+    }
+
+    /// Leftmost and rightmost leaf below a node; a leaf is its own.
+    fn edges_of(&self, block: u32) -> [u32; 2] {
+        match self.edges[block as usize] {
+            [UNSEEN, UNSEEN] => [block; 2],
+            found => found,
+        }
+    }
+
+    /// Adds the sequence of leaves of the whole tree below `root`.
+    pub fn add_tree(&mut self, root: BlockNr) {
+        let root = root.0 as u32;
+        if (root as usize) < self.edges.len() {
+            let [first, last] = self.edges_of(root);
+            merge(&mut self.before[first as usize], BORDER);
+            merge(&mut self.after[last as usize], BORDER);
+            add_users(&mut self.users[root as usize], 1);
+        }
+    }
+
+    /// Adds a sequence of leaves.
+    pub fn add_sequence(&mut self, leaves: &[u32]) {
+        if let (Some(first), Some(last)) = (leaves.first(), leaves.last()) {
+            merge(&mut self.before[*first as usize], BORDER);
+            merge(&mut self.after[*last as usize], BORDER);
+        }
+        leaves.windows(2).for_each(|pair| self.join(pair[0], pair[1]));
+        leaves.iter().for_each(|leaf| add_users(&mut self.users[*leaf as usize], 1));
+    }
+
+    /// All sequences have been added: counts the users of every leaf.
+    pub fn settle(&mut self, forest: &Forest, source: &dyn BlockSource) {
+        self.edges = Vec::new();
+        for block in by_height(forest).into_iter().rev() {
+            let users = self.users[block as usize];
+            for child in children(forest, source, block) {
+                add_users(&mut self.users[child as usize], users);
+            }
+        }
     }
 
     fn join(&mut self, left: u32, right: u32) {
@@ -130,7 +154,8 @@ fn add_users(users: &mut u8, more: u8) {
 
 /// Internal nodes, lowest first.
 fn by_height(forest: &Forest) -> Vec<u32> {
-    let height = |block: BlockNr| forest.info(block).filter(|info| !info.is_leaf()).map(|info| info.height());
+    let height =
+        |block: BlockNr| forest.info(block).filter(|info| info.is_good() && !info.is_leaf()).map(|info| info.height());
     let mut internals: Vec<_> = forest.reached().filter_map(|block| Some((height(block)?, block.0 as u32))).collect();
     internals.sort_unstable();
     internals.into_iter().map(|(_, block)| block).collect()
@@ -138,5 +163,5 @@ fn by_height(forest: &Forest) -> Vec<u32> {
 
 fn children(forest: &Forest, source: &dyn BlockSource, block: u32) -> Vec<u32> {
     let children = forest.children(source, BlockNr(u64::from(block))).unwrap_or_default();
-    children.into_iter().map(|(_, block)| block.0 as u32).collect()
+    children.into_iter().filter(|(_, block)| forest.info(*block).is_some()).map(|(_, block)| block.0 as u32).collect()
 }

@@ -1,0 +1,108 @@
+//! A pool as it is going to be written: which devices, and which leaves hold their mappings.
+//!
+//! Dumps make text of it, repairs make metadata. It is made strictly by a dump, and from what can be found by a
+//! salvage.
+
+use super::model::{Device, Pool};
+use super::sharing::{Place, Sharing};
+use crate::base::BlockNr;
+use crate::block::BlockSource;
+use crate::pdata::forest::{Forest, Step};
+use std::ops::ControlFlow;
+
+/// Where the mappings of a device are.
+#[derive(Clone, Debug)]
+pub enum Leaves {
+    /// In the whole tree below this block.
+    Tree(BlockNr),
+    /// In these blocks, in key order: what is left of a damaged tree.
+    List(Vec<u32>),
+    /// They are not asked for.
+    Skipped,
+}
+
+/// A device and its mappings.
+#[derive(Clone, Debug)]
+pub struct DocumentDevice {
+    /// What its details say.
+    pub device: Device,
+    /// Its mappings.
+    pub leaves: Leaves,
+}
+
+/// A pool, before it is written.
+#[derive(Debug)]
+pub struct Document {
+    /// The pool.
+    pub pool: Pool,
+    /// Its devices, by id.
+    pub devices: Vec<DocumentDevice>,
+    /// The nodes of their trees.
+    pub forest: Forest,
+    /// Which runs of leaves are shared; `None` where they are to be repeated.
+    pub sharing: Option<Sharing>,
+}
+
+/// What comes next in a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The mappings of this leaf, which is not empty.
+    Leaf(BlockNr),
+    /// The shared run that begins with this leaf.
+    Shared(BlockNr),
+}
+
+impl Document {
+    /// Finds out which runs of leaves are shared.
+    pub fn find_sharing(&mut self, source: &dyn BlockSource) {
+        let mut sharing = Sharing::new(&self.forest, source);
+        for device in &self.devices {
+            match &device.leaves {
+                Leaves::Tree(root) => sharing.add_tree(*root),
+                Leaves::List(leaves) => sharing.add_sequence(leaves),
+                Leaves::Skipped => {}
+            }
+        }
+        sharing.settle(&self.forest, source);
+        self.sharing = Some(sharing);
+    }
+
+    /// The first leaves of all shared runs, by ascending block.
+    pub fn shared_runs(&self) -> Vec<BlockNr> {
+        self.sharing.as_ref().map(|sharing| sharing.heads(&self.forest)).unwrap_or_default()
+    }
+
+    /// The leaves of the shared run that begins with `head`.
+    pub fn shared_run(&self, head: BlockNr) -> Vec<BlockNr> {
+        self.sharing.as_ref().map(|sharing| sharing.run(head)).unwrap_or_default()
+    }
+
+    /// Goes through a device in key order. `each` may stop it.
+    pub fn pieces(
+        &self,
+        source: &dyn BlockSource,
+        device: &DocumentDevice,
+        each: &mut dyn FnMut(Piece) -> ControlFlow<()>,
+    ) {
+        let mut leaf = |block: BlockNr| {
+            if self.forest.info(block).is_none_or(|info| info.is_empty()) {
+                return ControlFlow::Continue(());
+            }
+            match self.sharing.as_ref().map_or(Place::Own, |sharing| sharing.place(block)) {
+                Place::Own => each(Piece::Leaf(block)),
+                Place::Head => each(Piece::Shared(block)),
+                Place::Inside => ControlFlow::Continue(()),
+            }
+        };
+        match &device.leaves {
+            Leaves::Tree(root) => self.forest.traverse(source, *root, &mut |step| match step {
+                Step::Leaf(block) => leaf(block),
+                Step::Lost(..) => ControlFlow::Continue(()),
+            }),
+            Leaves::List(blocks) => {
+                let _ = blocks.iter().try_for_each(|block| leaf(BlockNr(u64::from(*block))));
+            }
+            Leaves::Skipped => {}
+        }
+    }
+}
