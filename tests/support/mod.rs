@@ -4,6 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -107,6 +108,15 @@ fn gather(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
         }
         String::from_utf8_lossy(&bytes).into_owned()
     })
+}
+
+/// The raw image of a case in `testdata`, in `folder`.
+pub fn raw_image(case: &str, folder: &Path) -> PathBuf {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(case).join("image.img.xz");
+    let compressed = File::open(&packed).unwrap_or_else(|error| panic!("{}: {error}", packed.display()));
+    let path = folder.join(format!("{}.img", case.replace('/', "-")));
+    std::io::copy(&mut lzma_rust2::XzReader::new(compressed, false), &mut File::create(&path).unwrap()).unwrap();
+    path
 }
 
 /// The distribution's own tool of that name, to compare with.
