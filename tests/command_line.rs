@@ -19,7 +19,7 @@ const SIGPIPE: i32 = 13;
 /// A pool with a metadata snapshot in block 183.
 fn metasnap() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    let image = raw_image("thin/metasnap", folder.path());
+    let image = raw_image("kernel/thin-metasnap", folder.path());
     (folder, image)
 }
 
@@ -164,7 +164,7 @@ fn a_snapshot_that_is_not_there_is_an_error() {
         run_line(line, &image).expect_code(1).expect("where it is", |run| run.stderr.contains(HELD_ROOT));
     }
     let folder = tempfile::tempdir().unwrap();
-    let none = raw_image("thin/snaps", folder.path());
+    let none = raw_image("kernel/thin-snaps", folder.path());
     for line in ["thin_check -m IMAGE", "thin_dump -m IMAGE"] {
         let run = run_line(line, &none);
         run.expect_code(1).expect("what is missing", |run| run.stderr.contains("no metadata snapshot"));
@@ -174,7 +174,7 @@ fn a_snapshot_that_is_not_there_is_an_error() {
 #[test]
 fn a_flag_that_has_to_be_cleared_is_not_taken_for_cleared() {
     let folder = tempfile::tempdir().unwrap();
-    let image = raw_image("thin/needs-check", folder.path());
+    let image = raw_image("kernel/thin-needs-check", folder.path());
     run_line("thin_check IMAGE", &image).expect_code(0).expect("a word", |run| run.stderr.contains("[needs-check]"));
     let before = fs::read(&image).unwrap();
     for line in ["thin_check --clear-needs-check-flag IMAGE", "thin_check --auto-repair IMAGE"] {
@@ -188,7 +188,7 @@ fn a_flag_that_has_to_be_cleared_is_not_taken_for_cleared() {
 #[test]
 fn the_first_line_is_enough() {
     let folder = tempfile::tempdir().unwrap();
-    let image = raw_image("thin/snaps", folder.path());
+    let image = raw_image("kernel/thin-snaps", folder.path());
     let mut child = tool("thin_dump").arg(&image).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::with_capacity(64, child.stdout.take().unwrap());
     let mut line = String::new();
@@ -293,7 +293,7 @@ fn member_names(value: &serde_json::Value, names: &mut BTreeSet<String>) {
 #[test]
 fn json_is_as_documented() {
     let folder = tempfile::tempdir().unwrap();
-    let damaged = raw_image("thin/snaps", folder.path());
+    let damaged = raw_image("kernel/thin-snaps", folder.path());
     let shared = folder.path().join("shared");
     fs::copy(&damaged, &shared).unwrap();
     let mut bytes = fs::read(&damaged).unwrap();

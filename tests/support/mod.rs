@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part of this")]
 
+pub mod cases;
+pub mod pool_text;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
