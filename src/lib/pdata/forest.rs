@@ -124,6 +124,16 @@ impl Forest {
         (info.state & REACHED != 0).then_some(info)
     }
 
+    /// Takes in a leaf that no good node leads to, and that was verified otherwise.
+    pub fn adopt_leaf(&mut self, block: BlockNr, first: u64, last: u64, entries: u16) {
+        let Some(info) = usize::try_from(block.0).ok().and_then(|block| self.nodes.get_mut(block)) else { return };
+        if info.state & REACHED == 0 {
+            self.reached.push(block.0 as u32);
+        }
+        *info = NodeInfo { first, last, entries_below: u64::from(entries), entries, ..NodeInfo::reached_from(0) };
+        info.state |= GOOD | LEAF | RESOLVED;
+    }
+
     /// Whether every root leads to a whole tree.
     pub fn is_whole(&self) -> bool {
         self.roots.iter().all(|root| self.info(root.block).is_some_and(NodeInfo::is_whole))

@@ -9,4 +9,5 @@ pub mod forest;
 pub mod ledger;
 pub mod space_map;
 pub mod space_map_write;
+pub mod stored;
 pub mod walk;

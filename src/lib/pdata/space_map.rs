@@ -45,12 +45,12 @@ impl ExpectedCounts for Ledger {
 pub struct SpaceMap {
     area: Area,
     /// Blocks that it describes, as far as there can be bitmaps for them.
-    nr_blocks: u64,
+    pub(super) nr_blocks: u64,
     stored_allocated: u64,
     /// Bitmap number and index entry, in order; only bitmaps that can be looked up.
-    entries: Vec<(u64, IndexEntry)>,
+    pub(super) entries: Vec<(u64, IndexEntry)>,
     index_complete: bool,
-    counts: Forest,
+    pub(super) counts: Forest,
 }
 
 /// What a comparison has found, in blocks.

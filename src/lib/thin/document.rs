@@ -39,6 +39,9 @@ pub struct Document {
     pub devices: Vec<DocumentDevice>,
     /// The nodes of their trees.
     pub forest: Forest,
+    /// Mappings that lead past so many data blocks are left out; times above this one are lowered to it, so that the
+    /// blocks count as shared. `None` where mappings are written as they are.
+    pub limits: Option<(u64, u32)>,
     /// Which runs of leaves are shared; `None` where they are to be repeated.
     pub sharing: Option<Sharing>,
 }

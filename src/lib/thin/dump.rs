@@ -129,7 +129,7 @@ impl Prepared {
         let leaves = |root| if options.skip_mappings { Leaves::Skipped } else { Leaves::Tree(root) };
         let devices =
             paired.into_iter().map(|(device, root)| DocumentDevice { device, leaves: leaves(root) }).collect();
-        let mut document = Document { pool: pool(&superblock, options), devices, forest, sharing: None };
+        let mut document = Document { pool: pool(&superblock, options), devices, forest, limits: None, sharing: None };
         let whole = findings.worst() < Some(Severity::Fatal);
         if whole && !options.flat && options.devices.is_none() && document.devices.len() > 1 {
             document.find_sharing(source);

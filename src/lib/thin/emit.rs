@@ -79,6 +79,7 @@ struct Text {
 /// Collects units and writes their text.
 pub(super) struct Emitter<'a> {
     source: &'a dyn BlockSource,
+    limits: Option<(u64, u32)>,
     writer: Writer,
     out: &'a mut dyn Write,
     progress: &'a dyn Progress,
@@ -106,6 +107,7 @@ impl<'a> Emitter<'a> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Emitter {
             source,
+            limits: None,
             writer,
             out,
             progress,
@@ -168,12 +170,12 @@ impl<'a> Emitter<'a> {
 
     fn write_batches(&mut self) -> Result<(), DumpError> {
         let batches = std::mem::take(&mut self.batches);
-        let (source, writer, buffers) = (self.source, self.writer, &self.buffers);
+        let (source, limits, writer, buffers) = (self.source, self.limits, self.writer, &self.buffers);
         let render = |batch: Batch| {
             let mut middle = buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
             middle.clear();
             let first = None;
-            Renderer { source, writer, lists: batch.lists, at_start: true, open: None, first, text: middle }
+            Renderer { source, limits, writer, lists: batch.lists, at_start: true, open: None, first, text: middle }
                 .render(batch.units)
         };
         let texts: Result<Vec<Text>, DumpError> = if batches.len() > 1 {
@@ -217,6 +219,7 @@ impl<'a> Emitter<'a> {
 
 /// Writes a whole document. The first line is flushed at once.
 pub(super) fn emit(emitter: &mut Emitter<'_>, document: &Document) -> Result<(), DumpError> {
+    emitter.limits = document.limits;
     let mut text = Vec::new();
     emitter.writer().pool(&mut text, &document.pool);
     emitter.push(Unit::NewList(text))?;
@@ -280,6 +283,7 @@ fn write_run(writer: Writer, text: &mut Vec<u8>, (run, begins): &OpenRun) {
 /// Turns one batch into text.
 struct Renderer<'a> {
     source: &'a dyn BlockSource,
+    limits: Option<(u64, u32)>,
     writer: Writer,
     lists: Lists,
     /// Nothing stands before the open run.
@@ -340,6 +344,7 @@ impl Renderer<'_> {
     fn leaves(&mut self, blocks: &[BlockNr]) -> Result<(), DumpError> {
         let mut failed = None;
         let mut begins = self.lists.inner_begins;
+        let limits = self.limits;
         self.source.read_many(blocks, &mut |location, block| {
             let node = match block.map(|block| Node::trusting_checksum(block, 8)) {
                 Ok(Ok(node)) => node,
@@ -353,7 +358,13 @@ impl Renderer<'_> {
                 }
             };
             for (key, value) in node.keys().iter().zip(node.values_u64()) {
-                let (data_begin, time) = mapping::unpack(value.get());
+                let (data_begin, mut time) = mapping::unpack(value.get());
+                if let Some((nr_data_blocks, latest)) = limits {
+                    if data_begin.0 >= nr_data_blocks {
+                        continue;
+                    }
+                    time = time.min(latest);
+                }
                 let one = Run { thin_begin: ThinBlock(key.get()), data_begin, length: 1, time };
                 match &mut self.open {
                     Some((run, _)) if run.continues_with(&one) => run.length += 1,

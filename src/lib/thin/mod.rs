@@ -9,5 +9,6 @@ mod emit;
 pub mod load;
 pub mod model;
 pub mod report;
+pub mod salvage;
 pub mod sharing;
 pub mod text;
