@@ -7,7 +7,7 @@ use super::manual::{Part, Section, exit_status};
 use super::options::{self, METADATA_SNAP, flag, value};
 use super::output::Output;
 use super::registry::Tool;
-use crate::thin::dump::{DumpError, DumpOptions, dump};
+use crate::thin::dump::{DumpError, DumpOptions, dump, dump_salvaged};
 use crate::thin::text::Format;
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
@@ -15,6 +15,9 @@ use std::ops::RangeInclusive;
 
 pub(super) const TOOL: Tool =
     Tool { name: "thin_dump", about: "Write the mappings of a thin pool as XML or text", arguments, run, manual };
+
+/// Findings that are shown; `thin_check` shows more.
+const SHOWN_FINDINGS: usize = 20;
 
 fn arguments(command: Command) -> Command {
     command
@@ -27,12 +30,7 @@ fn arguments(command: Command) -> Command {
                 .default_value("xml"),
         )
         .arg(options::metadata_snap())
-        .arg(
-            flag("repair", "Read what can be read of damaged metadata")
-                .short('r')
-                .conflicts_with(METADATA_SNAP)
-                .hide(true),
-        )
+        .arg(flag("repair", "Read what can be read of damaged metadata").short('r').conflicts_with(METADATA_SNAP))
         .arg(flag("skip-mappings", "Write the devices without their mappings"))
         .arg(flag("flat", "Repeat shared mappings for every device instead of referring to them"))
         .arg(
@@ -70,18 +68,30 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     let mut output = Output::new(options::get_output(matches), options::get_input(matches)?)?;
     let opened = options::open_input(matches)?;
     let progress = context.progress(output.is_stdout());
-    let result = dump(opened.source.as_ref(), &dump_options, &mut output, progress.as_ref());
+    let source = opened.source.as_ref();
+    let result = if matches.get_flag("repair") {
+        dump_salvaged(source, &dump_options, None, &mut output, progress.as_ref())
+            .map(|salvaged| (salvaged.findings, salvaged.missing, Some(salvaged.account)))
+    } else {
+        dump(source, &dump_options, &mut output, progress.as_ref())
+            .map(|outcome| (outcome.findings, outcome.missing, None))
+    };
     drop(progress);
     match result {
-        Ok(outcome) => {
+        Ok((findings, in_vain, account)) => {
             output.finish()?;
-            outcome.findings.iter().for_each(|finding| context.warning(finding));
-            outcome.missing.iter().for_each(|range| context.warning(missing(range)));
+            findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.warning(finding));
+            in_vain.iter().for_each(|range| context.warning(missing(range)));
+            if let Some(account) = account {
+                context.note(account.text().trim_end());
+            }
             Ok(Outcome::Success)
         }
         Err(DumpError::Damaged(findings)) => {
-            findings.iter().take(20).for_each(|finding| context.error(finding));
-            bail!("the metadata is damaged, nothing was written; thin_check tells what is lost")
+            findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.error(finding));
+            bail!(
+                "the metadata is damaged, nothing was written; thin_check tells what is lost, --repair dumps what can be read"
+            )
         }
         Err(DumpError::Write(error)) => {
             let message = format!("cannot write {}", output.name());

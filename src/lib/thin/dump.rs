@@ -7,6 +7,7 @@ use super::document::{Document, DocumentDevice, Leaves};
 use super::emit::{Emitter, emit};
 use super::load::{self, DeviceRoots, Devices, Roots, Snapshot, SnapshotError};
 use super::model::{Device, Pool};
+use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage};
 use super::text::{Format, Writer};
 use crate::base::{self, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
 use crate::block::{BlockSource, ReadError};
@@ -56,6 +57,9 @@ pub enum DumpError {
     /// There is no such metadata snapshot.
     #[error(transparent)]
     NoSnapshot(#[from] SnapshotError),
+    /// Nothing could be salvaged. Nothing was written.
+    #[error(transparent)]
+    NotSalvaged(#[from] SalvageError),
     /// A block that was good before could not be read again. What was written is incomplete.
     #[error("block {0} could be read at first, and then not: {1}")]
     Vanished(BlockNr, ReadError),
@@ -82,6 +86,54 @@ pub fn dump(
     }
     write(source, &prepared.document, options.format, out, progress)?;
     Ok(DumpOutcome { findings, missing: prepared.missing })
+}
+
+/// Dumps what can be salvaged of damaged metadata.
+///
+/// `options` may not ask for a metadata snapshot; its overrides count, and its choice of devices.
+///
+/// # Errors
+/// Where there is nothing to begin with, before anything is written; or where the output fails.
+pub fn dump_salvaged(
+    source: &dyn BlockSource,
+    options: &DumpOptions,
+    roots: Option<(BlockNr, BlockNr)>,
+    out: &mut dyn Write,
+    progress: &dyn Progress,
+) -> Result<SalvagedDump, DumpError> {
+    let salvage_options = SalvageOptions {
+        roots,
+        transaction_id: options.transaction_id,
+        data_block_size: options.data_block_size,
+        nr_data_blocks: options.nr_data_blocks,
+    };
+    let Salvage { mut document, account, findings } = salvage(source, &salvage_options, progress)?;
+    let mut missing = Vec::new();
+    if let Some(wanted) = &options.devices {
+        let found =
+            |range: &RangeInclusive<u64>| document.devices.iter().any(|device| range.contains(&device.device.id.0));
+        missing.extend(wanted.iter().filter(|range| !range.is_empty() && !found(range)).cloned());
+        document.devices.retain(|device| wanted.iter().any(|range| range.contains(&device.device.id.0)));
+    }
+    if options.skip_mappings {
+        document.devices.iter_mut().for_each(|device| device.leaves = Leaves::Skipped);
+    }
+    if options.flat || options.skip_mappings || options.devices.is_some() {
+        document.sharing = None;
+    }
+    write(source, &document, options.format, out, progress)?;
+    Ok(SalvagedDump { account, findings, missing })
+}
+
+/// What a dump of salvaged metadata has to say beside its text.
+#[derive(Clone, Debug)]
+pub struct SalvagedDump {
+    /// What was found and lost.
+    pub account: Account,
+    /// The damage.
+    pub findings: Findings,
+    /// Ids and ranges asked for in which there is no device.
+    pub missing: Vec<RangeInclusive<u64>>,
 }
 
 /// Writes a document whose blocks have all been verified.

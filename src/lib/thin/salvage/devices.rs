@@ -49,24 +49,56 @@ pub(super) fn missing_roots(
             by_count.entry(info.entries_below).or_default().push(*block);
         }
     }
-    let mut wanted: BTreeMap<u64, u32> = BTreeMap::new();
-    rootless.values().for_each(|mapped| *wanted.entry(*mapped).or_default() += 1);
-    let mut found = BTreeMap::new();
-    for (id, mapped) in &rootless {
-        let fitting = by_count.get(mapped).map(Vec::as_slice).unwrap_or_default();
-        let hinted: Vec<BlockNr> = match hints.get(id) {
-            Some(hints) => fitting.iter().copied().filter(|block| hints.contains(block)).collect(),
-            None => Vec::new(),
-        };
-        let only = match (hinted.as_slice(), fitting) {
+    let candidates =
+        Candidates { hints, by_count, missing: loose.into_iter().map(|block| (block, missing(block))).collect() };
+    candidates.match_all(rootless)
+}
+
+/// Roots that devices may have had.
+struct Candidates {
+    /// Roots that a leaf of the upper tree, now out of use, gave a device.
+    hints: BTreeMap<ThinId, BTreeSet<BlockNr>>,
+    /// Roots of whole trees, by the number of their mappings.
+    by_count: BTreeMap<u64, Vec<BlockNr>>,
+    /// References to a root that nobody holds so far.
+    missing: BTreeMap<BlockNr, u32>,
+}
+
+impl Candidates {
+    /// Gives every device of `rootless` its root where only one is left that it could be, until nothing more follows.
+    fn match_all(mut self, mut rootless: BTreeMap<ThinId, u64>) -> BTreeMap<ThinId, BlockNr> {
+        let mut found = BTreeMap::new();
+        loop {
+            let mut wanted: BTreeMap<u64, u32> = BTreeMap::new();
+            rootless.values().for_each(|mapped| *wanted.entry(*mapped).or_default() += 1);
+            let only = |(id, mapped): (&ThinId, &u64)| {
+                let rivals = wanted.get(mapped).copied().unwrap_or(0);
+                self.only(*id, *mapped, rivals).map(|root| (*id, root))
+            };
+            let Some((id, root)) = rootless.iter().find_map(only) else { return found };
+            rootless.remove(&id);
+            if let Some(missing) = self.missing.get_mut(&root) {
+                *missing = missing.saturating_sub(1);
+            }
+            found.insert(id, root);
+        }
+    }
+
+    /// The one root that a device with `mapped` mappings can have had, where `rivals` devices have as many.
+    fn only(&self, id: ThinId, mapped: u64, rivals: u32) -> Option<BlockNr> {
+        let missing = |block: &BlockNr| self.missing.get(block).copied().unwrap_or(0);
+        let fitting = self.by_count.get(&mapped).into_iter().flatten().filter(|block| missing(block) > 0);
+        let fitting: Vec<BlockNr> = fitting.copied().collect();
+        let hints = self.hints.get(&id);
+        let hinted: Vec<BlockNr> =
+            fitting.iter().copied().filter(|block| hints.is_some_and(|hints| hints.contains(block))).collect();
+        match (hinted.as_slice(), fitting.as_slice()) {
             ([only], _) => Some(*only),
             // Without a hint, every device that it could be must hold a reference to it.
-            ([], [only]) if wanted.get(mapped).is_some_and(|devices| *devices <= missing(*only)) => Some(*only),
+            ([], [only]) if rivals <= missing(only) => Some(*only),
             _ => None,
-        };
-        found.extend(only.map(|root| (*id, root)));
+        }
     }
-    found
 }
 
 /// The details of every device: live, from a leaf that is out of use, or made up.
