@@ -5,9 +5,12 @@
 pub mod cases;
 pub mod pool_text;
 
+use dmeta::base::BlockNr;
+use dmeta::block::memory::MemorySource;
+use dmeta::format::BLOCK_SIZE;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -120,6 +123,17 @@ pub fn raw_image(case: &str, folder: &Path) -> PathBuf {
     let path = folder.join(format!("{}.img", case.replace('/', "-")));
     std::io::copy(&mut lzma_rust2::XzReader::new(compressed, false), &mut File::create(&path).unwrap()).unwrap();
     path
+}
+
+/// The blocks of a raw image, in memory. Blocks of zeros take none.
+pub fn memory_image(path: &Path) -> MemorySource {
+    let bytes = fs::read(path).unwrap();
+    let (blocks, _) = bytes.as_chunks::<BLOCK_SIZE>();
+    let mut image = MemorySource::new(blocks.len() as u64);
+    for (location, block) in (0..).zip(blocks).filter(|(_, block)| block.iter().any(|byte| *byte != 0)) {
+        image.put(BlockNr(location), block).unwrap();
+    }
+    image
 }
 
 /// The distribution's own tool of that name, to compare with.
