@@ -3,5 +3,6 @@
 //! Knows the packed format and compressed files; does not know what the blocks mean.
 
 pub mod open;
+pub mod text;
 
 pub use open::{Access, Form, OpenError, OpenOptions, Opened};

@@ -4,11 +4,13 @@
 //! the root is at least half full. Ready leaves can be shared between trees: see [`TreeBuilder::share`].
 //! Nothing here knows where nodes go or how blocks are found: that is the [`NodeSink`]'s business.
 
+mod level;
+
+pub use level::{Child, NodeBuf};
+
 use crate::base::BlockNr;
-use crate::format::block::{self, BLOCK_SIZE, Block, BlockKind};
-use crate::format::node::{FLAG_INTERNAL, FLAG_LEAF, HEADER_SIZE, NodeHeader, max_entries};
-use zerocopy::IntoBytes;
-use zerocopy::byteorder::little_endian::{U32, U64};
+use crate::format::node::{FLAG_INTERNAL, FLAG_LEAF, max_entries};
+use level::Level;
 
 /// Takes the nodes of trees and finds blocks for them.
 pub trait NodeSink {
@@ -25,178 +27,46 @@ pub trait NodeSink {
     fn share(&mut self, block: BlockNr);
 }
 
-/// A node in the making, with values of `V` bytes.
+/// Builds leaves in a row, without a tree above them.
 #[derive(Debug)]
-pub struct NodeBuf<const V: usize> {
-    block: Box<Block>,
-    len: usize,
-    flags: u32,
-    first_key: u64,
+pub struct LeafRow<const V: usize> {
+    leaves: Level<V>,
 }
 
-impl<const V: usize> NodeBuf<V> {
-    /// Entries there is room for.
-    pub const CAPACITY: usize = max_entries(V);
-    const VALUES: usize = HEADER_SIZE + 8 * Self::CAPACITY;
-
-    fn new(flags: u32) -> Self {
-        NodeBuf { block: Box::new([0; BLOCK_SIZE]), len: 0, flags, first_key: 0 }
+impl<const V: usize> Default for LeafRow<V> {
+    fn default() -> Self {
+        LeafRow { leaves: Level::new(FLAG_LEAF) }
     }
+}
 
-    /// Entries in the node.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the node has no entries.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Whether nothing more goes in.
-    pub fn is_full(&self) -> bool {
-        self.len == Self::CAPACITY
-    }
-
-    /// The key of the first entry; 0 where there is none.
-    pub fn first_key(&self) -> u64 {
-        self.first_key
-    }
-
+impl<const V: usize> LeafRow<V> {
+    /// Appends an entry; the leaf that is complete by now, if any, goes to `done`.
+    ///
+    /// # Errors
+    /// What the sink gives.
     #[inline]
-    fn push(&mut self, key: u64, value: &[u8; V]) {
-        if self.len == 0 {
-            self.first_key = key;
+    pub fn push<S: NodeSink>(
+        &mut self,
+        key: u64,
+        value: &[u8; V],
+        sink: &mut S,
+        done: &mut dyn FnMut(Child),
+    ) -> Result<(), S::Error> {
+        if self.leaves.is_full() {
+            done(self.leaves.take_full(sink)?);
         }
-        let at = HEADER_SIZE + 8 * self.len;
-        self.block[at..at + 8].copy_from_slice(&key.to_le_bytes());
-        let at = Self::VALUES + V * self.len;
-        self.block[at..at + V].copy_from_slice(value);
-        self.len += 1;
+        self.leaves.push(key, value);
+        Ok(())
     }
 
-    /// An entry; `index` is below [`NodeBuf::len`].
-    fn entry(&self, index: usize) -> (u64, [u8; V]) {
-        assert!(index < self.len);
-        let mut value = [0; V];
-        let at = Self::VALUES + V * index;
-        value.copy_from_slice(&self.block[at..at + V]);
-        (block::le64(&self.block, HEADER_SIZE + 8 * index), value)
+    /// Completes the row. It is ready for the next one.
+    ///
+    /// # Errors
+    /// What the sink gives.
+    pub fn finish<S: NodeSink>(&mut self, sink: &mut S, done: &mut dyn FnMut(Child)) -> Result<(), S::Error> {
+        self.leaves.take_rest(sink)?.into_iter().flatten().for_each(done);
+        Ok(())
     }
-
-    fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    /// Moves all from entry `from` on to the front of `next`, which is not empty and has room for them.
-    fn shift_into(&mut self, from: usize, next: &mut NodeBuf<V>) {
-        let moved = self.len - from;
-        let (old, new) = (next.len, next.len + moved);
-        next.block.copy_within(HEADER_SIZE..HEADER_SIZE + 8 * old, HEADER_SIZE + 8 * moved);
-        next.block.copy_within(Self::VALUES..Self::VALUES + V * old, Self::VALUES + V * moved);
-        let keys = HEADER_SIZE..HEADER_SIZE + 8 * moved;
-        next.block[keys].copy_from_slice(&self.block[HEADER_SIZE + 8 * from..HEADER_SIZE + 8 * self.len]);
-        let values = Self::VALUES..Self::VALUES + V * moved;
-        next.block[values].copy_from_slice(&self.block[Self::VALUES + V * from..Self::VALUES + V * self.len]);
-        next.len = new;
-        next.first_key = block::le64(&next.block, HEADER_SIZE);
-        self.len = from;
-    }
-
-    /// Makes the node whole for its place: unused room zeroed, header, own number, checksum.
-    pub fn seal(&mut self, location: BlockNr) -> &Block {
-        let header = NodeHeader {
-            csum: U32::ZERO,
-            flags: U32::new(self.flags),
-            blocknr: U64::ZERO,
-            nr_entries: U32::new(self.len as u32),
-            max_entries: U32::new(Self::CAPACITY as u32),
-            value_size: U32::new(V as u32),
-            padding: U32::ZERO,
-        };
-        self.block[..HEADER_SIZE].copy_from_slice(header.as_bytes());
-        self.block[HEADER_SIZE + 8 * self.len..Self::VALUES].fill(0);
-        self.block[Self::VALUES + V * self.len..].fill(0);
-        block::seal(&mut self.block, BlockKind::Node, location);
-        &self.block
-    }
-}
-
-/// The entries of one level that have not gone into finished nodes yet: less than two nodes full.
-#[derive(Debug)]
-struct Level<const V: usize> {
-    /// Full wherever `back` has entries.
-    front: NodeBuf<V>,
-    back: NodeBuf<V>,
-}
-
-impl<const V: usize> Level<V> {
-    fn new(flags: u32) -> Self {
-        Level { front: NodeBuf::new(flags), back: NodeBuf::new(flags) }
-    }
-
-    fn len(&self) -> usize {
-        self.front.len + self.back.len
-    }
-
-    fn clear(&mut self) {
-        self.front.clear();
-        self.back.clear();
-    }
-
-    /// Whether a node has to be taken by [`Level::take_full`] before more goes in.
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.back.is_full()
-    }
-
-    #[inline]
-    fn push(&mut self, key: u64, value: &[u8; V]) {
-        if self.front.is_full() {
-            self.back.push(key, value);
-        } else {
-            self.front.push(key, value);
-        }
-    }
-
-    /// Writes the first of two full nodes and makes room for another.
-    fn take_full<S: NodeSink>(&mut self, sink: &mut S) -> Result<Child, S::Error> {
-        let child = write_node(&mut self.front, sink)?;
-        std::mem::swap(&mut self.front, &mut self.back);
-        Ok(child)
-    }
-
-    /// Writes all that is left as no, one or two nodes.
-    fn take_rest<S: NodeSink>(&mut self, sink: &mut S) -> Result<[Option<Child>; 2], S::Error> {
-        if self.front.is_empty() {
-            return Ok([None, None]);
-        }
-        if self.back.is_empty() {
-            return Ok([Some(write_node(&mut self.front, sink)?), None]);
-        }
-        let half = self.len() / 2;
-        if half < self.front.len {
-            self.front.shift_into(half, &mut self.back);
-        }
-        Ok([Some(write_node(&mut self.front, sink)?), Some(write_node(&mut self.back, sink)?)])
-    }
-}
-
-fn write_node<const V: usize, S: NodeSink>(node: &mut NodeBuf<V>, sink: &mut S) -> Result<Child, S::Error> {
-    let child = Child { first_key: node.first_key(), block: sink.node(node)?, len: node.len() as u32 };
-    node.clear();
-    Ok(child)
-}
-
-/// A finished node, as its parent sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Child {
-    /// Its first key; 0 for an empty leaf.
-    pub first_key: u64,
-    /// Where it is.
-    pub block: BlockNr,
-    /// How many entries it has.
-    pub len: u32,
 }
 
 /// The nodes of one height that have no parent yet.
@@ -275,8 +145,17 @@ pub struct TreeBuilder<const V: usize> {
     leaves: Level<V>,
     upper: Upper,
     /// The last shared leaf: no parent has it yet, as it may have to be copied.
-    held: Option<Child>,
+    held: Option<SharedLeaf>,
     has_leaves: bool,
+}
+
+/// A leaf that is there already and can be part of several trees.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedLeaf {
+    /// The leaf.
+    pub child: Child,
+    /// What [`LeafEntries`] knows it by.
+    pub handle: u32,
 }
 
 /// What is done with each entry that [`LeafEntries::entries`] hands out.
@@ -288,7 +167,7 @@ pub trait LeafEntries<const V: usize, E> {
     ///
     /// # Errors
     /// Where they can't be read, and what `each` gives.
-    fn entries(&mut self, leaf: &Child, each: &mut EachEntry<'_, V, E>) -> Result<(), E>;
+    fn entries(&mut self, leaf: &SharedLeaf, each: &mut EachEntry<'_, V, E>) -> Result<(), E>;
 }
 
 /// For trees that share nothing.
@@ -296,7 +175,7 @@ pub trait LeafEntries<const V: usize, E> {
 pub struct NothingShared;
 
 impl<const V: usize, E> LeafEntries<V, E> for NothingShared {
-    fn entries(&mut self, _: &Child, _: &mut EachEntry<'_, V, E>) -> Result<(), E> {
+    fn entries(&mut self, _: &SharedLeaf, _: &mut EachEntry<'_, V, E>) -> Result<(), E> {
         unreachable!("only leaves that were shared are asked for")
     }
 }
@@ -339,11 +218,12 @@ impl<const V: usize> TreeBuilder<V> {
     }
 
     /// Gives the held leaf to its parent, as a reference.
+    #[inline]
     fn release_held<S: NodeSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if let Some(held) = self.held.take() {
-            sink.share(held.block);
+            sink.share(held.child.block);
             self.has_leaves = true;
-            self.upper.push(held, sink)?;
+            self.upper.push(held.child, sink)?;
         }
         Ok(())
     }
@@ -365,20 +245,35 @@ impl<const V: usize> TreeBuilder<V> {
     ///
     /// # Errors
     /// What the sink and `entries` give.
+    #[inline]
     pub fn share<S: NodeSink>(
         &mut self,
-        leaf: Child,
+        leaf: SharedLeaf,
         entries: &mut dyn LeafEntries<V, S::Error>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let pending = self.leaves.len();
-        let small = (leaf.len as usize) < Self::SHARED_MIN;
+        let small = (leaf.child.len as usize) < Self::SHARED_MIN;
         if small || (1..Self::SHARED_MIN).contains(&pending) {
-            return entries.entries(&leaf, &mut |key, value| self.push(key, value, sink));
+            return self.copy(leaf, entries, sink);
         }
-        self.write_rest(sink)?;
+        if pending > 0 {
+            self.write_rest(sink)?;
+        } else {
+            self.release_held(sink)?;
+        }
         self.held = Some(leaf);
         Ok(())
+    }
+
+    #[cold]
+    fn copy<S: NodeSink>(
+        &mut self,
+        leaf: SharedLeaf,
+        entries: &mut dyn LeafEntries<V, S::Error>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        entries.entries(&leaf, &mut |key, value| self.push(key, value, sink))
     }
 
     /// Finishes the tree and gives its root, which has one reference. The builder is ready for the next tree.

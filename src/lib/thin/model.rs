@@ -50,6 +50,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// The `length` mappings after the first `skipped`; both lie within the run.
+    pub fn part(&self, skipped: u64, length: u64) -> Run {
+        let (thin_begin, data_begin) = (ThinBlock(self.thin_begin.0 + skipped), DataBlock(self.data_begin.0 + skipped));
+        Run { thin_begin, data_begin, length, time: self.time }
+    }
+
     /// Whether `next` continues this run, so that both can be one.
     #[inline]
     pub fn continues_with(&self, next: &Run) -> bool {

@@ -135,17 +135,18 @@ fn unused_room_is_zero() {
     build(1..=600, &mut builder, &mut memory);
     let root = build(1..=2, &mut builder, &mut memory);
     let block = memory.image.read(root).unwrap();
-    assert!(block[HEADER_SIZE + 16..HEADER_SIZE + 8 * 252].iter().all(|byte| *byte == 0));
-    assert!(block[HEADER_SIZE + 8 * 252 + 16..].iter().all(|byte| *byte == 0));
+    assert!(block[node::HEADER_SIZE + 16..node::HEADER_SIZE + 8 * 252].iter().all(|byte| *byte == 0));
+    assert!(block[node::HEADER_SIZE + 8 * 252 + 16..].iter().all(|byte| *byte == 0));
 }
 
 /// Entries of shared leaves, read from the image.
 struct FromImage<'a>(&'a MemorySource);
 
 impl LeafEntries<8, Infallible> for FromImage<'_> {
-    fn entries(&mut self, leaf: &Child, each: &mut EachEntry<'_, 8, Infallible>) -> Result<(), Infallible> {
-        let block = self.0.read(leaf.block).unwrap();
-        let node = node::verify(&block, leaf.block, 8).unwrap();
+    fn entries(&mut self, leaf: &SharedLeaf, each: &mut EachEntry<'_, 8, Infallible>) -> Result<(), Infallible> {
+        let location = leaf.child.block;
+        let block = self.0.read(location).unwrap();
+        let node = node::verify(&block, location, 8).unwrap();
         for (key, value) in node.keys().iter().zip(node.value_bytes().chunks_exact(8)) {
             each(key.get(), value.try_into().unwrap())?;
         }
@@ -197,7 +198,8 @@ proptest! {
                     Piece::Shared(number) => {
                         for leaf in &shared[&(place, *number)] {
                             let image = memory.image.clone();
-                            builder.share(*leaf, &mut FromImage(&image), &mut memory).unwrap();
+                            let leaf = SharedLeaf { child: *leaf, handle: 0 };
+                            builder.share(leaf, &mut FromImage(&image), &mut memory).unwrap();
                         }
                         sizes[*number]
                     }
@@ -222,7 +224,7 @@ proptest! {
         let shared = Tree::<8>::read(&memory, root, 126).leaves;
         (0..own).for_each(|key| builder.push(key, &value(key), &mut memory).unwrap());
         for leaf in &shared {
-            builder.share(*leaf, &mut NothingShared, &mut memory).unwrap();
+            builder.share(SharedLeaf { child: *leaf, handle: 0 }, &mut NothingShared, &mut memory).unwrap();
         }
         (0..tail).for_each(|key| builder.push(10_000 + key, &value(key), &mut memory).unwrap());
         builder.finish(&mut NothingShared, &mut memory).unwrap();

@@ -47,9 +47,25 @@ impl<'a> ImageWriter<'a> {
         Ok(ImageWriter { output: Some(output), nr_blocks, counts: vec![1] })
     }
 
+    /// Blocks of the image.
+    pub fn nr_blocks(&self) -> u64 {
+        self.nr_blocks
+    }
+
     /// Blocks taken so far, the superblock's included.
     pub fn nr_taken(&self) -> u64 {
         self.counts.len() as u64
+    }
+
+    /// References to a block that was taken.
+    pub fn count(&self, block: BlockNr) -> u32 {
+        usize::try_from(block.0).ok().and_then(|index| self.counts.get(index)).copied().unwrap_or(0)
+    }
+
+    /// Takes back the reference that a block got when it was taken, for one that waits to be shared.
+    pub fn unrefer(&mut self, block: BlockNr) {
+        let count = &mut self.counts[block.0 as usize];
+        *count = count.saturating_sub(1);
     }
 
     fn allocate(&mut self) -> Result<BlockNr, CommitError> {

@@ -1,0 +1,205 @@
+//! Building a pool's metadata from its items.
+//!
+//! The items are gone through twice. First nothing is written: everything is verified, and the blocks are counted
+//! that it takes. Then the old superblock is overwritten, the same is done again in earnest, and the new superblock
+//! comes last. Input that can be read only once is kept in memory in between.
+
+mod builder;
+mod definitions;
+mod fault;
+mod mappings;
+
+pub use builder::Recount;
+pub use fault::RestoreFault;
+
+use super::items::Runs;
+use super::recording::{Recorder, Recording};
+use super::xml::{self, FileRuns, ReadAt, XmlError, XmlOptions};
+use crate::base::{BlockNr, Progress};
+use crate::block::BlockOutput;
+use crate::format::BLOCK_SECTORS;
+use crate::format::superblock::{FLAG_NEEDS_CHECK, THIN_MAGIC, ThinSuperblock, VERSION};
+use crate::pdata::commit::{CommitError, ImageWriter};
+use builder::{Builder, BuiltPool};
+use mappings::DeadLeaves;
+use std::fs::File;
+use std::io::{self, Read};
+use zerocopy::byteorder::little_endian::{U32, U64};
+
+/// What to change on the way, and how strict to be.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreOptions {
+    /// Write this transaction id.
+    pub transaction_id: Option<u64>,
+    /// Write this data block size, in sectors.
+    pub data_block_size: Option<u32>,
+    /// Write this number of data blocks.
+    pub nr_data_blocks: Option<u64>,
+    /// How to read XML.
+    pub xml: XmlOptions,
+}
+
+/// Where the XML comes from.
+pub enum XmlInput<'a> {
+    /// A file that can be read twice.
+    File(&'a File),
+    /// Something that can be read once: its mappings are kept in memory, about 10 bytes each.
+    Stream(Box<dyn Read + 'a>),
+}
+
+/// What a restore has to say when all went well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestoreOutcome {
+    /// Devices that claimed another number of mappings than they have.
+    pub recounts: Vec<Recount>,
+    /// The input had needs_check set. What is written is whole, so it is not set there.
+    pub needs_check_dropped: bool,
+    /// Metadata blocks in use.
+    pub nr_used: u64,
+}
+
+/// Why a restore failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The input was refused.
+    #[error("{0}")]
+    Input(#[from] XmlError<RestoreFault>),
+    /// The output can't hold it. Nothing was written.
+    #[error("output file too small: {needed} metadata blocks are needed, there are {present}")]
+    TooSmall {
+        /// Blocks that are needed.
+        needed: u64,
+        /// Blocks that there are.
+        present: u64,
+    },
+    /// The input was not the same when it was read for the second time.
+    #[error("the input changed while it was read")]
+    Changed,
+    /// Building or writing failed.
+    #[error(transparent)]
+    Build(#[from] RestoreFault),
+    /// Writing failed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+}
+
+/// Builds the metadata that `input` describes into `output`, which nobody else uses.
+///
+/// # Errors
+/// Whatever is wrong with the input is found before anything is written. After an error in writing the output has
+/// no valid superblock.
+pub fn restore(
+    input: XmlInput<'_>,
+    output: &mut dyn BlockOutput,
+    options: &RestoreOptions,
+    progress: &dyn Progress,
+) -> Result<RestoreOutcome, RestoreError> {
+    match input {
+        XmlInput::File(file) => {
+            let runs = FileRuns::new(file, options.xml);
+            restore_from(output, options, &runs, &mut |builder, title| {
+                progress.section(title, file.metadata().map_or(0, |metadata| metadata.len()));
+                let reader = Watched { input: ReadAt::new(file, 0), progress };
+                Ok(xml::read(reader, options.xml, builder)?)
+            })
+        }
+        XmlInput::Stream(stream) => {
+            let recording = Recording::new();
+            let mut stream = Some(stream);
+            restore_from(output, options, &recording, &mut |builder, title| match stream.take() {
+                Some(input) => {
+                    progress.section(title, 0);
+                    let mut recorder = Recorder::new(&recording, builder);
+                    Ok(xml::read(Watched { input, progress }, options.xml, &mut recorder)?)
+                }
+                None => Ok(recording.replay(builder)?),
+            })
+        }
+    }
+}
+
+/// Gives all items to a builder; may be called several times. The text says what for.
+type Feed<'f> = dyn FnMut(&mut Builder<'_, '_>, &str) -> Result<(), RestoreError> + 'f;
+
+fn restore_from(
+    output: &mut dyn BlockOutput,
+    options: &RestoreOptions,
+    runs: &dyn Runs,
+    feed: &mut Feed<'_>,
+) -> Result<RestoreOutcome, RestoreError> {
+    let present = output.nr_blocks();
+    let mut plan = build(ImageWriter::plan(present), options, runs, &DeadLeaves::new(), feed, "reading")?;
+    let dead = std::mem::take(&mut plan.dead);
+    if !dead.is_empty() {
+        // Without the leaves that turned out to be of no use other blocks are taken.
+        plan = build(ImageWriter::plan(present), options, runs, &dead, feed, "reading")?;
+    }
+    let needed = plan.sealed.nr_needed();
+    if needed > present {
+        return Err(RestoreError::TooSmall { needed, present });
+    }
+    let built = build(ImageWriter::begin(output)?, options, runs, &dead, feed, "writing")?;
+    if built.pool != plan.pool || built.sealed.nr_needed() != needed {
+        return Err(RestoreError::Changed);
+    }
+    let superblock = superblock(&built);
+    let needs_check_dropped = built.pool.flags & FLAG_NEEDS_CHECK != 0;
+    built.sealed.commit(&superblock.to_block(BlockNr(0)))?;
+    Ok(RestoreOutcome { recounts: built.recounts, needs_check_dropped, nr_used: needed })
+}
+
+fn build<'w>(
+    image: ImageWriter<'w>,
+    options: &RestoreOptions,
+    runs: &dyn Runs,
+    dead: &DeadLeaves,
+    feed: &mut Feed<'_>,
+    title: &str,
+) -> Result<BuiltPool<'w>, RestoreError> {
+    let mut builder = Builder::new(image, options, runs, dead);
+    feed(&mut builder, title)?;
+    Ok(builder.finish()?)
+}
+
+fn superblock(built: &BuiltPool<'_>) -> ThinSuperblock {
+    let roots = built.sealed.roots();
+    let Some(data) = &roots.data else { unreachable!("pools have a data space map") };
+    ThinSuperblock {
+        csum: U32::ZERO,
+        flags: U32::ZERO,
+        blocknr: U64::ZERO,
+        uuid: [0; 16],
+        magic: U64::new(THIN_MAGIC),
+        version: U32::new(VERSION),
+        time: U32::new(built.pool.time),
+        transaction_id: U64::new(built.pool.transaction),
+        held_root: U64::ZERO,
+        data_space_map: data.clone(),
+        metadata_space_map: roots.metadata.clone(),
+        mapping_root: U64::new(built.mapping_root.0),
+        details_root: U64::new(built.details_root.0),
+        data_block_size: U32::new(built.pool.data_block_size),
+        metadata_block_size: U32::new(BLOCK_SECTORS as u32),
+        metadata_nr_blocks: roots.metadata.nr_blocks,
+        compat_flags: U32::ZERO,
+        compat_ro_flags: U32::ZERO,
+        incompat_flags: U32::ZERO,
+    }
+}
+
+/// Tells how much was read.
+struct Watched<'a, R> {
+    input: R,
+    progress: &'a dyn Progress,
+}
+
+impl<R: Read> Read for Watched<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.progress.advance(read as u64);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests;
