@@ -43,11 +43,15 @@ impl Candidate {
     }
 
     /// What a better candidate has more of, the most important first.
-    fn rank(&self) -> (bool, u32, u64, u64, u64, BlockNr, BlockNr) {
+    ///
+    /// Neither the number of devices nor that of mappings says what is newer: devices are deleted, blocks discarded.
+    /// But the kernel takes free blocks from a start that moves upwards (docs/format.md 3.10), so of two states with
+    /// the same times the one with the higher roots is the newer one, until the start wraps around.
+    fn rank(&self) -> (bool, u32, u64, BlockNr, BlockNr) {
         // Without any device there is nothing to agree on.
         let complete = self.is_complete() && self.devices > 0;
-        let (time, transaction) = (self.time, self.transaction);
-        (complete, time, transaction, self.devices, self.mappings, self.mapping_root, self.details_root)
+        let (low, high) = (self.mapping_root.min(self.details_root), self.mapping_root.max(self.details_root));
+        (complete, self.time, self.transaction, high, low)
     }
 }
 

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Roots for devices that have details and no root, where only one can be meant.
 ///
 /// A root is believed where its tree is whole and has exactly as many mappings as the details say, and where the
-/// space map counts it more often than it was reached. A leaf of the upper tree that is out of use decides between
-/// several.
+/// space map counts it more often than it was reached. Devices with the same number of mappings are told apart by
+/// an upper leaf that is out of use, see [`Candidates::by_old_leaf`].
 pub(super) fn missing_roots(
     source: &dyn BlockSource,
     scan: &Scan,
@@ -24,80 +24,70 @@ pub(super) fn missing_roots(
     ledger: &Ledger,
     stored: Option<&StoredCounts>,
 ) -> BTreeMap<ThinId, BlockNr> {
-    let rootless: BTreeMap<ThinId, u64> = devices
-        .by_id
-        .iter()
-        .filter(|(_, device)| device.root.is_none())
-        .filter_map(|(id, device)| Some((*id, device.details?.mapped_blocks.get())))
-        .collect();
     let missing = |block: BlockNr| match stored.and_then(|stored| stored.get(block)) {
         Some(count) => count.saturating_sub(ledger.count(block)),
         None => u32::from(ledger.count(block) == 0),
     };
-    let mut hints: BTreeMap<ThinId, BTreeSet<BlockNr>> = BTreeMap::new();
-    for (id, root) in candidates::top_level_leaves(source, scan).into_values().flatten() {
-        if rootless.contains_key(&id) && missing(root) > 0 {
-            hints.entry(id).or_default().insert(root);
-        }
-    }
     let nodes = scan.all(Kind::Leaf(8)).chain(scan.all(Kind::Internal));
-    let loose: BTreeSet<BlockNr> = nodes.map(|(block, _)| block).filter(|block| missing(*block) > 0).collect();
-    let probe = candidates::probe(source, loose.clone());
-    let mut by_count: BTreeMap<u64, Vec<BlockNr>> = BTreeMap::new();
-    for block in &loose {
-        if let Some(info) = probe.info(*block).filter(|info| info.is_whole()) {
-            by_count.entry(info.entries_below).or_default().push(*block);
+    let loose: BTreeMap<BlockNr, u32> =
+        nodes.map(|(block, _)| (block, missing(block))).filter(|(_, missing)| *missing > 0).collect();
+    let probe = candidates::probe(source, loose.keys().copied().collect());
+    let mut groups: BTreeMap<u64, Candidates> = BTreeMap::new();
+    for (id, device) in &devices.by_id {
+        if let (None, Some(details)) = (device.root, device.details) {
+            groups.entry(details.mapped_blocks.get()).or_default().devices.insert(*id);
         }
     }
-    let candidates =
-        Candidates { hints, by_count, missing: loose.into_iter().map(|block| (block, missing(block))).collect() };
-    candidates.match_all(rootless)
+    for (block, missing) in &loose {
+        if let Some(info) = probe.info(*block).filter(|info| info.is_whole())
+            && let Some(group) = groups.get_mut(&info.entries_below)
+        {
+            group.roots.insert(*block, *missing);
+        }
+    }
+    let old_leaves = candidates::top_level_leaves(source, scan);
+    groups.into_values().flat_map(|group| group.matched(old_leaves.values())).collect()
 }
 
-/// Roots that devices may have had.
+/// Devices with the same number of mappings, and the roots that they may have had.
+#[derive(Default)]
 struct Candidates {
-    /// Roots that a leaf of the upper tree, now out of use, gave a device.
-    hints: BTreeMap<ThinId, BTreeSet<BlockNr>>,
-    /// Roots of whole trees, by the number of their mappings.
-    by_count: BTreeMap<u64, Vec<BlockNr>>,
-    /// References to a root that nobody holds so far.
-    missing: BTreeMap<BlockNr, u32>,
+    devices: BTreeSet<ThinId>,
+    /// Roots of whole trees with so many mappings, and the references to them that nobody holds.
+    roots: BTreeMap<BlockNr, u32>,
 }
 
 impl Candidates {
-    /// Gives every device of `rootless` its root where only one is left that it could be, until nothing more follows.
-    fn match_all(mut self, mut rootless: BTreeMap<ThinId, u64>) -> BTreeMap<ThinId, BlockNr> {
-        let mut found = BTreeMap::new();
-        loop {
-            let mut wanted: BTreeMap<u64, u32> = BTreeMap::new();
-            rootless.values().for_each(|mapped| *wanted.entry(*mapped).or_default() += 1);
-            let only = |(id, mapped): (&ThinId, &u64)| {
-                let rivals = wanted.get(mapped).copied().unwrap_or(0);
-                self.only(*id, *mapped, rivals).map(|root| (*id, root))
-            };
-            let Some((id, root)) = rootless.iter().find_map(only) else { return found };
-            rootless.remove(&id);
-            if let Some(missing) = self.missing.get_mut(&root) {
-                *missing = missing.saturating_sub(1);
-            }
-            found.insert(id, root);
+    fn matched<'a>(
+        &self,
+        old_leaves: impl Iterator<Item = &'a BTreeMap<ThinId, BlockNr>>,
+    ) -> BTreeMap<ThinId, BlockNr> {
+        // All of them share one root, or there is only one of them.
+        if let (Some((root, missing)), 1) = (self.roots.first_key_value(), self.roots.len())
+            && self.devices.len() as u64 <= u64::from(*missing)
+        {
+            return self.devices.iter().map(|id| (*id, *root)).collect();
+        }
+        let mut answers: Vec<BTreeMap<ThinId, BlockNr>> =
+            old_leaves.filter_map(|leaf| self.by_old_leaf(leaf)).collect();
+        answers.sort_unstable();
+        answers.dedup();
+        match answers.pop() {
+            Some(only) if answers.is_empty() => only,
+            _ => BTreeMap::new(),
         }
     }
 
-    /// The one root that a device with `mapped` mappings can have had, where `rivals` devices have as many.
-    fn only(&self, id: ThinId, mapped: u64, rivals: u32) -> Option<BlockNr> {
-        let missing = |block: &BlockNr| self.missing.get(block).copied().unwrap_or(0);
-        let fitting = self.by_count.get(&mapped).into_iter().flatten().filter(|block| missing(block) > 0);
-        let fitting: Vec<BlockNr> = fitting.copied().collect();
-        let hints = self.hints.get(&id);
-        let hinted: Vec<BlockNr> =
-            fitting.iter().copied().filter(|block| hints.is_some_and(|hints| hints.contains(block))).collect();
-        match (hinted.as_slice(), fitting.as_slice()) {
-            ([only], _) => Some(*only),
-            // Without a hint, every device that it could be must hold a reference to it.
-            ([], [only]) if rivals <= missing(only) => Some(*only),
-            _ => None,
-        }
+    /// The roots that an old leaf gives, if it gives one to every device, and they are all still in use just as often.
+    ///
+    /// A device comes by a root of its own, or by one of another device when it is made as its snapshot. So where an
+    /// old leaf knows all the devices that a root may belong to, nobody can have come by it since.
+    fn by_old_leaf(&self, leaf: &BTreeMap<ThinId, BlockNr>) -> Option<BTreeMap<ThinId, BlockNr>> {
+        let given: BTreeMap<ThinId, BlockNr> =
+            self.devices.iter().map(|id| Some((*id, *leaf.get(id)?))).collect::<Option<_>>()?;
+        let mut uses: BTreeMap<BlockNr, u32> = BTreeMap::new();
+        given.values().for_each(|root| *uses.entry(*root).or_default() += 1);
+        uses.iter().all(|(root, uses)| self.roots.get(root) == Some(uses)).then_some(given)
     }
 }
 
@@ -135,7 +125,11 @@ pub(super) fn details<'s>(
         let newest = old.get(&device.id).into_iter().flatten().filter(fits);
         let newest = newest.max_by_key(|details| (details.snapshotted_time.get(), details.transaction_id.get()));
         let made = match newest {
-            Some(details) => (model(device.id, details), Origin::Recovered),
+            // A snapshot may have been taken since: only the latest time there is keeps shared blocks safe.
+            Some(details) => {
+                let model = model(device.id, details);
+                (Device { snapshotted_time: pool.time, ..model }, Origin::Recovered)
+            }
             None => (Device { mapped_blocks: device.found, ..Device::unknown(device.id, pool) }, Origin::Made),
         };
         all.insert(device.id, made);
