@@ -21,7 +21,9 @@ fn line(tool: &Tool, input: &Path) -> Vec<OsString> {
         line.push("-i".into());
     }
     line.push(input.into());
-    if command.get_opts().any(|option| option.get_id() == "output" && option.is_required_set()) {
+    if command.get_opts().any(|option| option.get_id() == "output")
+        && command.get_opts().any(|option| option.get_id() == "input")
+    {
         line.push("-o".into());
         line.push(input.with_extension("out").into());
     }

@@ -10,6 +10,7 @@ pub mod items;
 pub mod load;
 pub mod model;
 pub mod recording;
+pub mod repair;
 pub mod report;
 pub mod restore;
 pub mod salvage;

@@ -7,10 +7,12 @@
 mod builder;
 mod definitions;
 mod fault;
+mod from_document;
 mod mappings;
 
 pub use builder::Recount;
 pub use fault::RestoreFault;
+pub use from_document::restore_document;
 
 use super::items::Runs;
 use super::recording::{Recorder, Recording};

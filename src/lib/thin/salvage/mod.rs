@@ -7,6 +7,7 @@
 mod account;
 mod candidates;
 mod devices;
+mod limits;
 mod orphans;
 mod scan;
 
@@ -16,21 +17,20 @@ pub use candidates::{Candidate, json as candidates_json, table as candidates_tab
 use super::document::{Document, DocumentDevice, Leaves};
 use super::load::{self, Devices, Roots};
 use super::model::{Device, Pool};
-use crate::base::{BlockNr, Findings, KeyRange, NoProgress, Place, Progress, ThinId};
+use crate::base::{BlockNr, Findings, KeyRange, NoProgress, Progress, ThinId};
 use crate::block::BlockSource;
-use crate::format::mapping;
 use crate::format::node::Node;
 use crate::format::superblock::{TIME_LIMIT, ThinSuperblock, VERSION};
 use crate::pdata::forest::{Forest, Step};
 use crate::pdata::ledger::{BlockUse, Ledger, Referred};
 use crate::pdata::space_map::SpaceMap;
 use crate::pdata::stored::StoredCounts;
-use crate::pdata::walk::{LeafVisitor, Walker};
-use orphans::{Limits, LostRange};
+use crate::pdata::walk::Walker;
+use limits::{LimitVisitor, Limits};
+use orphans::LostRange;
 use scan::Scan;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
 
 /// The highest number of data blocks that mappings can lead to (docs/format.md 4.2).
 const DATA_BLOCK_LIMIT: u64 = 1 << 40;
@@ -168,7 +168,7 @@ impl Work<'_> {
             }
         }
         progress.section("mappings", 0);
-        let limits = LimitVisitor { limits: self.limits, ..LimitVisitor::default() };
+        let limits = LimitVisitor::new(self.limits);
         let with_devices: Vec<_> = pairs.iter().copied().zip(&devices).collect();
         let forest = load::mappings(&mut walker, &with_devices, &limits);
         let devices = devices.into_iter().next().unwrap_or_default();
@@ -237,7 +237,11 @@ impl Work<'_> {
                 details.get(&device.id).copied().unwrap_or((Device::unknown(device.id, &pool), Origin::Made));
             let told = device.account(self.source, &walked.forest, &beyond, details.mapped_blocks, origin);
             let leaves = device.leaves();
-            let details = Device { mapped_blocks: told.found, ..details };
+            let details = Device {
+                mapped_blocks: told.found,
+                creation_time: details.creation_time.min(details.snapshotted_time),
+                ..details
+            };
             account.devices.push(told);
             written.push(DocumentDevice { device: details, leaves });
         }
@@ -251,10 +255,14 @@ impl Work<'_> {
 
     /// The pool's own fields: from the superblock, or from what else there is.
     fn pool(&self, walked: &Walked, options: &SalvageOptions) -> Result<Pool, SalvageError> {
+        let details = || walked.devices.by_id.values().filter_map(|device| device.details);
+        let device_time = details().map(|found| found.snapshotted_time.get().max(found.creation_time.get())).max();
+        let device_time = device_time.unwrap_or(0).min(TIME_LIMIT - 1);
         if let Some(superblock) = self.superblock {
             return Ok(Pool {
                 uuid: String::new(),
-                time: superblock.time.get(),
+                // A device that is younger than the pool would have its shared blocks written to.
+                time: superblock.time.get().max(device_time),
                 transaction: options.transaction_id.unwrap_or(superblock.transaction_id.get()),
                 flags: superblock.flags.get(),
                 version: superblock.version.get(),
@@ -262,13 +270,11 @@ impl Work<'_> {
                 nr_data_blocks: self.limits.nr_data_blocks,
             });
         }
-        let details = || walked.devices.by_id.values().filter_map(|device| device.details);
-        let device_time = details().map(|found| found.snapshotted_time.get().max(found.creation_time.get())).max();
         let transaction = details().map(|found| found.transaction_id.get()).max();
         let (last_data, last_time) = walked.limits.highest();
         Ok(Pool {
             uuid: String::new(),
-            time: device_time.unwrap_or(0).max(last_time).min(TIME_LIMIT - 1),
+            time: device_time.max(last_time),
             transaction: options.transaction_id.or(transaction).unwrap_or(0),
             flags: 0,
             version: VERSION,
@@ -419,67 +425,6 @@ impl Device {
     /// block that may be shared is treated as shared.
     fn unknown(id: ThinId, pool: &Pool) -> Device {
         Device { id, mapped_blocks: 0, transaction: 0, creation_time: pool.time, snapshotted_time: pool.time }
-    }
-}
-
-/// Looks for mappings that cannot be kept, and for the highest data block and time.
-#[derive(Debug)]
-struct LimitVisitor {
-    limits: Limits,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    beyond: BTreeMap<BlockNr, u64>,
-    last_data: Option<u64>,
-    last_time: u32,
-}
-
-impl Default for LimitVisitor {
-    fn default() -> Self {
-        LimitVisitor { limits: Limits { nr_data_blocks: 0, time: 0 }, seen: Mutex::default() }
-    }
-}
-
-impl LimitVisitor {
-    fn beyond_by_block(&self) -> BTreeMap<BlockNr, u64> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).beyond.clone()
-    }
-
-    fn highest(&self) -> (Option<u64>, u32) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        (seen.last_data, seen.last_time)
-    }
-}
-
-impl LeafVisitor for LimitVisitor {
-    type Local = Seen;
-
-    fn local(&self) -> Seen {
-        Seen::default()
-    }
-
-    fn visit(&self, seen: &mut Seen, leaf: &Node<'_>, place: Place, _: &mut Findings) {
-        let mut beyond = 0;
-        for value in leaf.values_u64() {
-            let (data, time) = mapping::unpack(value.get());
-            beyond += u64::from(data.0 >= self.limits.nr_data_blocks);
-            seen.last_data = seen.last_data.max(Some(data.0));
-            seen.last_time = seen.last_time.max(time);
-        }
-        if beyond > 0
-            && let Some(block) = place.block
-        {
-            seen.beyond.insert(block, beyond);
-        }
-    }
-
-    fn finish(&self, local: Seen) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.beyond.extend(local.beyond);
-        seen.last_data = seen.last_data.max(local.last_data);
-        seen.last_time = seen.last_time.max(local.last_time);
     }
 }
 

@@ -3,6 +3,7 @@
 //! A leaf is given back only where everything allows one answer: its keys lie in a range that was lost, the space
 //! map counts it more often than it is reached, and the leaves of a range do not overlap.
 
+use super::limits::Limits;
 use super::scan::{Kind, Scan};
 use crate::base::{BlockNr, KeyRange, ThinId};
 use crate::block::BlockSource;
@@ -30,13 +31,6 @@ pub(super) struct Orphan {
     pub(super) entries: u16,
     /// References that the space map counts and nobody was seen to hold.
     missing: u32,
-}
-
-/// What a mapping must keep to, so that a leaf is believed to hold mappings.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) nr_data_blocks: u64,
-    pub(super) time: u32,
 }
 
 /// Leaves of mappings that are counted more often than they were reached.
