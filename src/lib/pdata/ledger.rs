@@ -34,6 +34,21 @@ pub enum BlockUse {
 }
 
 impl BlockUse {
+    /// Whether it is part of a space map.
+    pub fn is_space_map(self) -> bool {
+        match self {
+            BlockUse::None | BlockUse::Superblock | BlockUse::TopLevel | BlockUse::Details | BlockUse::Mappings => {
+                false
+            }
+            BlockUse::DataIndex
+            | BlockUse::DataCounts
+            | BlockUse::MetadataCounts
+            | BlockUse::MetadataIndex
+            | BlockUse::DataBitmap
+            | BlockUse::MetadataBitmap => true,
+        }
+    }
+
     /// The name in messages.
     pub fn word(self) -> &'static str {
         match self {

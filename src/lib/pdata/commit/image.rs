@@ -240,3 +240,6 @@ impl SealedImage<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,16 @@
 //! The only writer: finds blocks, writes both space maps, and puts the superblock in place last (docs/format.md 8).
 //!
 //! The steps are always the same: reserve, stage, seal, write, flush, superblock, flush. [`ImageWriter`] fills a
-//! whole device that nobody uses.
+//! whole device that nobody uses; [`Transaction`] changes metadata in place.
 //!
 //! Knows space maps and the order of writes; the superblock's content is its caller's.
 
 mod image;
+mod old_maps;
+mod transaction;
 
 pub use image::{ImageWriter, SealedImage};
+pub use transaction::{SealedTransaction, Transaction, replace_superblock};
 
 use super::space_map::ExpectedCounts;
 use crate::block::WriteError;
@@ -28,6 +31,14 @@ pub enum CommitError {
         crate::format::space_map::MAX_METADATA_BLOCKS
     )]
     TooLarge,
+    /// The committed state leaves too few blocks for a change. Nothing was written.
+    #[error("the change needs {needed} free metadata blocks, there are {free}")]
+    NoFreeBlocks {
+        /// Blocks that it needs.
+        needed: u64,
+        /// Blocks that are free.
+        free: u64,
+    },
     /// The output failed.
     #[error(transparent)]
     Write(#[from] WriteError),
