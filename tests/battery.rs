@@ -21,6 +21,9 @@ fn line(tool: &Tool, input: &Path) -> Vec<OsString> {
         line.push("-i".into());
     }
     line.push(input.into());
+    for _ in command.get_positionals().filter(|positional| positional.is_required_set()).skip(1) {
+        line.push(input.with_extension("out").into());
+    }
     if command.get_opts().any(|option| option.get_id() == "output")
         && command.get_opts().any(|option| option.get_id() == "input")
     {

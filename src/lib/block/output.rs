@@ -3,6 +3,7 @@
 //! An output is opened, never created: a mistyped path must fail, not make a file. Devices are opened
 //! exclusively, files are locked, so that two writers can't meet.
 
+use super::mapped::MappedSource;
 use crate::base::BlockNr;
 use crate::format::{BLOCK_SIZE, Block};
 use rustix::fs::{FlockOperation, flock};
@@ -137,6 +138,16 @@ impl FileOutput {
             return Err(OpenOutputError::TooSmall { path: path.into(), bytes });
         }
         Ok(FileOutput { file, nr_blocks, batch: Vec::new(), batch_begin: 0 })
+    }
+
+    /// The same blocks to read, for looking at what is there before it is changed.
+    ///
+    /// What was written shows only after a flush.
+    ///
+    /// # Errors
+    /// Where it cannot be mapped.
+    pub fn source(&self) -> io::Result<MappedSource> {
+        MappedSource::new(self.file.try_clone()?, self.nr_blocks)
     }
 
     fn write_batch(&mut self) -> io::Result<()> {

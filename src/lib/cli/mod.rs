@@ -17,6 +17,7 @@ mod thin_check;
 mod thin_dump;
 mod thin_repair;
 mod thin_restore;
+mod thin_undo;
 
 pub use context::Context;
 pub use dispatch::main;

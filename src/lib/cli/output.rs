@@ -22,6 +22,20 @@ pub(super) fn complain(text: &str) {
     let _unheard = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// Writes a file that must not exist yet, and makes it durable.
+///
+/// # Errors
+/// Where it exists, or cannot be written; then it is taken away again.
+pub(super) fn save_new(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let cannot = || format!("cannot save '{}', nothing was changed", path.display());
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).with_context(cannot)?;
+    let saved = file.write_all(bytes).and_then(|()| file.sync_all());
+    if saved.is_err() {
+        let _stays = std::fs::remove_file(path);
+    }
+    saved.with_context(cannot)
+}
+
 /// Where a tool writes its result: buffered, and opened only when the first byte comes.
 ///
 /// So a run that fails before it has a result leaves an existing file as it was.

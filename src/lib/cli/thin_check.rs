@@ -4,15 +4,21 @@ use super::context::Context;
 use super::exit::Outcome;
 use super::manual::{Part, Section, exit_status};
 use super::options::{self, METADATA_SNAP, flag, value};
+use super::output;
 use super::registry::Tool;
 use crate::base::BlockNr;
 use crate::base::problems::{Cure, Problem};
 use crate::base::{Code, Severity};
+use crate::block::{BlockSource, FileOutput};
+use crate::format::Block;
 use crate::format::superblock::ThinSuperblock;
-use crate::thin::check::{CheckOptions, check, fails};
-use crate::thin::report::Report;
-use anyhow::bail;
+use crate::pack::Form;
+use crate::pdata::commit::Undo;
+use crate::thin::check::{CheckOptions, check_and_count, fails};
+use crate::thin::fix::{self, Fix, FixError, FixOptions};
+use anyhow::{Context as _, bail};
 use clap::{ArgMatches, Command, value_parser};
+use std::path::{Path, PathBuf};
 
 pub(super) const TOOL: Tool =
     Tool { name: "thin_check", about: "Check the metadata of a thin pool", arguments, run, manual };
@@ -39,6 +45,17 @@ fn arguments(command: Command) -> Command {
         )
         .arg(value("override-mapping-root", "BLOCK", block, "Use this root of the mapping tree"))
         .arg(value("override-details-root", "BLOCK", block, "Use this root of the details tree"))
+        .arg(
+            flag("repair-space-maps", "Count all references anew and rebuild both space maps, if the trees are sound")
+                .conflicts_with_all(writes_main_tree)
+                .conflicts_with_all(writes_after_full_check),
+        )
+        .arg(value(
+            "undo",
+            "FILE",
+            value_parser!(PathBuf),
+            "Before mending, save what will be overwritten to this new file",
+        ))
         .arg(flag("json", "Print the report as JSON on standard output"))
         .arg(options::threads())
 }
@@ -65,7 +82,8 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         }
     };
     let progress = context.progress(false);
-    let report = check(opened.source.as_ref(), &check_options, progress.as_ref(), &mut on_superblock)?;
+    let source = opened.source.as_ref();
+    let (report, counted) = check_and_count(source, &check_options, progress.as_ref(), &mut on_superblock)?;
     drop(progress);
     printed?;
     if json {
@@ -73,22 +91,55 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     } else {
         context.note(report.text().trim_end());
     }
-    if fails(report.findings.worst(), matches.get_flag("ignore-non-fatal-errors")) {
-        return Ok(Outcome::Failure);
+    let ignore = matches.get_flag("ignore-non-fatal-errors");
+    let Some(fix_options) = fix_options(matches) else {
+        return Ok(outcome(fails(report.findings.worst(), ignore)));
+    };
+    let fix = match fix::plan(source, &report, counted.as_ref(), fix_options) {
+        Ok(Some(fix)) => fix,
+        Ok(None) => return Ok(outcome(fails(report.findings.worst(), ignore))),
+        // What the damage is has been told.
+        Err(FixError::OtherDamage) if !fix_options.space_maps => return Ok(Outcome::Failure),
+        Err(error) => return Err(error.into()),
+    };
+    if !matches!(opened.form, Form::RawFile | Form::BlockDevice) {
+        bail!("there is something to mend, but this is not the metadata itself: unpack it first");
     }
-    if matches.get_flag("clear-needs-check-flag") || matches.get_flag("auto-repair") {
-        refuse_to_mend(&report)?;
-    }
-    Ok(Outcome::Success)
+    let left = report.findings.counts().keys().filter(|code| !fix.cures(**code)).map(|code| code.problem().severity);
+    let left = left.max();
+    let told = fix.told();
+    let before = source.read(BlockNr(0))?;
+    drop(opened);
+    let undo = matches.get_one::<PathBuf>("undo").map(PathBuf::as_path);
+    mend(options::get_input(matches)?, fix, &before, undo)?;
+    context.note(told);
+    Ok(outcome(fails(left, ignore)))
 }
 
-/// A caller that asks for something to be mended must not take 0 for "it is mended".
-fn refuse_to_mend(report: &Report) -> anyhow::Result<()> {
-    let to_do = report.findings.worst() >= Some(Severity::NonFatal) || report.findings.count(Code::NeedsCheck) > 0;
-    if to_do {
-        bail!("there is something to mend, and this version cannot write: nothing was changed");
+fn outcome(failed: bool) -> Outcome {
+    if failed { Outcome::Failure } else { Outcome::Success }
+}
+
+/// What may be put right; `None` where nothing may.
+fn fix_options(matches: &ArgMatches) -> Option<FixOptions> {
+    let (clear, auto) = (matches.get_flag("clear-needs-check-flag"), matches.get_flag("auto-repair"));
+    let space_maps = matches.get_flag("repair-space-maps");
+    (clear || auto || space_maps).then_some(FixOptions { leaks: clear || auto, space_maps, needs_check: clear || auto })
+}
+
+/// Opens the metadata for writing, makes sure that it is what was checked, and writes.
+fn mend(path: &Path, fix: Fix, before: &Block, undo: Option<&Path>) -> anyhow::Result<()> {
+    let mut output = FileOutput::open(path, None).context("the metadata cannot be mended")?;
+    let source = output.source().context("the metadata cannot be read again")?;
+    if source.read(BlockNr(0))?.as_ref() != before {
+        bail!("the metadata changed while it was checked: nothing was changed");
     }
-    Ok(())
+    if let Some(file) = undo {
+        let undo = Undo::of(&source, fix.locations(), fix.superblock())?;
+        output::save_new(file, &undo.to_bytes())?;
+    }
+    drop(source);
+    Ok(fix.commit(&mut output)?)
 }
 
 fn manual() -> Vec<Section> {

@@ -112,6 +112,11 @@ pub fn le64(block: &Block, offset: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// The standard CRC-32C.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
 /// CRC-32C over bytes 4..4096 without the final inversion (docs/format.md 1.2).
 pub fn raw_checksum(block: &Block) -> u32 {
     !crc32c::crc32c(&block[4..])

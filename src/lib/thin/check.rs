@@ -46,9 +46,31 @@ pub fn check(
     progress: &dyn Progress,
     on_superblock: &mut dyn FnMut(&ThinSuperblock),
 ) -> Result<Report, SnapshotError> {
+    check_and_count(source, options, progress, on_superblock).map(|(report, _)| report)
+}
+
+/// The references that a whole check has counted.
+#[derive(Debug)]
+pub struct Counted {
+    /// To data blocks.
+    pub data: Counts,
+    /// To metadata blocks.
+    pub metadata: Ledger,
+}
+
+/// As [`check`]; also gives what was counted, where everything was looked at.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_and_count(
+    source: &dyn BlockSource,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    on_superblock: &mut dyn FnMut(&ThinSuperblock),
+) -> Result<(Report, Option<Counted>), SnapshotError> {
     let mut findings = Findings::new();
     let Some(superblock) = load::superblock(source, &mut findings) else {
-        return Ok(Report::without_superblock(findings));
+        return Ok((Report::without_superblock(findings), None));
     };
     on_superblock(&superblock);
     if let Some(wanted) = options.metadata_snapshot {
@@ -56,6 +78,7 @@ pub fn check(
     }
     let mut report = Report::new(&superblock);
     report.overridden = options.mapping_root.is_some() || options.details_root.is_some();
+    let mut counted = None;
     if !options.superblock_only {
         let mut ledger = Ledger::new(load::usable_blocks(source));
         let mut check = Check {
@@ -63,10 +86,11 @@ pub fn check(
             options,
             walker: Walker { source, ledger: &mut ledger, findings: &mut findings, progress },
         };
-        check.run(&mut report);
+        let data = check.run(&mut report);
+        counted = data.map(|data| Counted { data, metadata: ledger });
     }
     report.finish(findings);
-    Ok(report)
+    Ok((report, counted))
 }
 
 struct Check<'a> {
@@ -76,7 +100,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn run(&mut self, report: &mut Report) {
+    /// Returns the counts of data blocks, where everything was looked at.
+    fn run(&mut self, report: &mut Report) -> Option<Counts> {
         let pairs = self.pairs();
         self.walker.progress.section("devices", 0);
         let devices = load::devices(&mut self.walker, &pairs);
@@ -89,7 +114,7 @@ impl Check<'_> {
                 report.devices.extend(devices.by_id.iter().map(|(id, device)| unread_device(pair, *id, device)));
             }
             report.top_level_whole = trees_whole;
-            return;
+            return None;
         }
         let data_blocks = self.superblock.data_space_map.nr_blocks.get();
         // No more can be counted than bitmaps could describe, whatever the superblock says.
@@ -109,9 +134,11 @@ impl Check<'_> {
                 report.devices.push(self.judge_mappings(pair, *id, device, &forest));
             }
         }
-        if self.options.metadata_snapshot.is_none() {
-            self.space_maps(report, &visitor.counts, trees_whole);
+        if self.options.metadata_snapshot.is_some() {
+            return None;
         }
+        self.space_maps(report, &visitor.counts, trees_whole);
+        Some(visitor.counts)
     }
 
     /// The pairs of trees to look at: the live ones and the snapshot's, or one of them.

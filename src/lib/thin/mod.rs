@@ -6,6 +6,7 @@ pub mod check;
 pub mod document;
 pub mod dump;
 mod emit;
+pub mod fix;
 pub mod items;
 pub mod load;
 pub mod model;

@@ -123,7 +123,12 @@ impl Report {
             Some(Severity::Note) if self.findings.count(Code::NeedsCheck) == 0 => Verdict::Clean,
             Some(Severity::Note | Severity::NonFatal) => Verdict::Tidy,
             Some(Severity::Fatal) => {
-                let usable = self.superblock.is_some()
+                // Wrong counts cost no mapping, but writing to such a pool would.
+                let fatal = self.findings.counts().keys().map(|code| code.problem());
+                let fatal = fatal.filter(|problem| problem.severity == Severity::Fatal);
+                let mut cures = fatal.map(|problem| problem.cure);
+                let usable = cures.any(|cure| matches!(cure, Cure::Repair | Cure::ReleaseSnapshot))
+                    && self.superblock.is_some()
                     && self.findings.count(Code::SuperblockVersion) == 0
                     && self.findings.count(Code::SuperblockFeatures) == 0
                     && self.findings.count(Code::DeviceTooShort) == 0

@@ -8,9 +8,11 @@
 mod image;
 mod old_maps;
 mod transaction;
+mod undo;
 
 pub use image::{ImageWriter, SealedImage};
 pub use transaction::{SealedTransaction, Transaction, replace_superblock};
+pub use undo::{Undo, UndoError};
 
 use super::space_map::ExpectedCounts;
 use crate::block::WriteError;

@@ -1,0 +1,4 @@
+# Made from the tool registry of dmeta.
+complete -c thin_undo -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
+complete -c thin_undo -s h -l help -d 'Print this help'
+complete -c thin_undo -s V -l version -d 'Print the version'
