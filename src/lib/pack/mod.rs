@@ -2,7 +2,19 @@
 //!
 //! Knows the packed format and compressed files; does not know what the blocks mean.
 
+mod bound;
+pub mod compressed;
+pub mod decode;
+pub mod encode;
+mod header;
+mod inflate;
+mod machine;
 pub mod open;
 pub mod text;
+mod words;
 
+pub use compressed::Compression;
+pub use decode::{PackError, decode};
+pub use encode::{EncodeError, Packed, encode};
+pub use header::is_pack;
 pub use open::{Access, Form, OpenError, OpenOptions, Opened};
