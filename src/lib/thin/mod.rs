@@ -7,6 +7,7 @@ pub mod document;
 pub mod dump;
 mod emit;
 pub mod items;
+pub mod judge;
 pub mod load;
 pub mod model;
 pub mod recording;
