@@ -4,7 +4,11 @@ use super::output::{BlockOutput, WriteError};
 use super::source::{BlockSource, ReadError, Visit};
 use crate::base::BlockNr;
 use crate::format::{BLOCK_SIZE, Block};
+use std::collections::BTreeMap;
 
+/// Blocks below this have a slot of four bytes each, up to the last that was put in. It is twice what metadata can
+/// have; a stray block beyond is looked up in a tree.
+const NEAR: u64 = 1 << 23;
 const ZERO: Block = [0; BLOCK_SIZE];
 const ABSENT: u32 = u32::MAX;
 
@@ -14,13 +18,14 @@ pub struct MemorySource {
     nr_blocks: u64,
     /// Block number to place in `blocks`; shorter than the image where its end holds nothing.
     slots: Vec<u32>,
+    far: BTreeMap<u64, u32>,
     blocks: Vec<Block>,
 }
 
 impl MemorySource {
     /// An image of `nr_blocks` zero blocks.
     pub fn new(nr_blocks: u64) -> Self {
-        MemorySource { nr_blocks, slots: Vec::new(), blocks: Vec::new() }
+        MemorySource { nr_blocks, slots: Vec::new(), far: BTreeMap::new(), blocks: Vec::new() }
     }
 
     /// Puts a block in its place, also over one that is there.
@@ -28,22 +33,37 @@ impl MemorySource {
     /// # Errors
     /// Where the block is past the end.
     pub fn put(&mut self, location: BlockNr, block: &Block) -> Result<(), ReadError> {
-        let out_of_range = ReadError::OutOfRange { nr_blocks: self.nr_blocks };
         if location.0 >= self.nr_blocks {
-            return Err(out_of_range);
+            return Err(ReadError::OutOfRange { nr_blocks: self.nr_blocks });
         }
-        let index = usize::try_from(location.0).map_err(|_| out_of_range)?;
+        let new = self.blocks.len() as u32;
+        let slot = self.slot_mut(location.0);
+        if *slot == ABSENT {
+            *slot = new;
+            self.blocks.push(*block);
+        } else {
+            let place = *slot as usize;
+            self.blocks[place] = *block;
+        }
+        Ok(())
+    }
+
+    fn slot_mut(&mut self, location: u64) -> &mut u32 {
+        if location >= NEAR {
+            return self.far.entry(location).or_insert(ABSENT);
+        }
+        let index = location as usize;
         if index >= self.slots.len() {
             self.slots.resize(index + 1, ABSENT);
         }
-        match self.slots[index] {
-            ABSENT => {
-                self.slots[index] = self.blocks.len() as u32;
-                self.blocks.push(*block);
-            }
-            slot => self.blocks[slot as usize] = *block,
+        &mut self.slots[index]
+    }
+
+    fn slot(&self, location: u64) -> Option<u32> {
+        match usize::try_from(location) {
+            Ok(index) if location < NEAR => self.slots.get(index).copied(),
+            _ => self.far.get(&location).copied(),
         }
-        Ok(())
     }
 
     /// The block at `location`; zeros where none was put.
@@ -51,8 +71,7 @@ impl MemorySource {
         if location.0 >= self.nr_blocks {
             return None;
         }
-        let slot = usize::try_from(location.0).ok().and_then(|index| self.slots.get(index)).copied();
-        match slot {
+        match self.slot(location.0) {
             None | Some(ABSENT) => Some(&ZERO),
             Some(slot) => self.blocks.get(slot as usize),
         }

@@ -2,7 +2,16 @@
 //!
 //! Knows the packed format and compressed files; does not know what the blocks mean.
 
+pub mod decode;
+pub mod encode;
+mod header;
+mod inflate;
+mod machine;
 pub mod open;
 pub mod text;
+mod words;
 
+pub use decode::{PackError, decode};
+pub use encode::{EncodeError, Packed, encode};
+pub use header::is_pack;
 pub use open::{Access, Form, OpenError, OpenOptions, Opened};
