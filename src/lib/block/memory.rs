@@ -5,6 +5,7 @@ use super::source::{BlockSource, ReadError, Visit};
 use crate::base::BlockNr;
 use crate::format::{BLOCK_SIZE, Block};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Blocks below this have a slot of four bytes each, up to the last that was put in. It is twice what metadata can
 /// have; a stray block beyond is looked up in a tree.
@@ -13,7 +14,7 @@ const ZERO: Block = [0; BLOCK_SIZE];
 const ABSENT: u32 = u32::MAX;
 
 /// An image of which only the blocks that were put in take memory; all others read as zeros.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemorySource {
     nr_blocks: u64,
     /// Block number to place in `blocks`; shorter than the image where its end holds nothing.
@@ -22,10 +23,21 @@ pub struct MemorySource {
     blocks: Vec<Block>,
 }
 
+impl fmt::Debug for MemorySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemorySource of {} blocks, {} of them present", self.nr_blocks, self.blocks.len())
+    }
+}
+
 impl MemorySource {
     /// An image of `nr_blocks` zero blocks.
     pub fn new(nr_blocks: u64) -> Self {
         MemorySource { nr_blocks, slots: Vec::new(), far: BTreeMap::new(), blocks: Vec::new() }
+    }
+
+    /// Gives the image another number of blocks. What is past the end cannot be read.
+    pub fn resize(&mut self, nr_blocks: u64) {
+        self.nr_blocks = nr_blocks;
     }
 
     /// Puts a block in its place, also over one that is there.

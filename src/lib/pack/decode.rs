@@ -3,6 +3,7 @@
 //! Nothing in a file is believed: lengths are held against the file, block numbers against the image, checksums
 //! against the blocks, and the whole of what comes out against the size of what went in.
 
+use super::bound;
 use super::header::{self, HEADER_SIZE};
 use super::inflate::Inflater;
 use super::machine;
@@ -15,11 +16,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-/// Blocks that any input may unfold to: 64 MiB.
-const FREE_BLOCKS: u64 = 16_384;
-/// Bytes of blocks that each byte of input may unfold to beyond that. A block has a checksum and a number that no other
-/// has, which take more than six bytes however well the rest is compressed.
-const MAX_RATIO: u64 = 1024;
 /// Packs smaller than this are read by one thread.
 const PARALLEL_BYTES: u64 = 256 << 10;
 
@@ -124,11 +120,6 @@ pub enum PackError {
     },
 }
 
-/// Blocks that an input of so many bytes may unfold to.
-fn max_blocks(input_bytes: u64) -> u64 {
-    FREE_BLOCKS.saturating_add(input_bytes / (BLOCK_SIZE as u64 / MAX_RATIO))
-}
-
 /// The blocks that were seen. One bit for each up to the highest, but for those so high that no metadata has them.
 #[derive(Default)]
 struct Seen {
@@ -171,7 +162,7 @@ struct Image<'a> {
 
 impl<'a> Image<'a> {
     fn new(nr_blocks: u64, input_bytes: u64, sink: Sink<'a>) -> Self {
-        Image { nr_blocks, max_blocks: max_blocks(input_bytes), seen: Mutex::default(), sink }
+        Image { nr_blocks, max_blocks: bound::max_blocks(input_bytes), seen: Mutex::default(), sink }
     }
 
     /// Unfolds the frame that `input` has begun.
@@ -350,9 +341,9 @@ fn put(image: &Mutex<MemorySource>, location: BlockNr, block: &Block) -> io::Res
 ///
 /// # Errors
 /// As for [`decode`].
-pub fn decode_stream(stream: &mut dyn Read, input_bytes: u64) -> Result<MemorySource, PackError> {
+pub(super) fn decode_stream(mut stream: &mut dyn Read, input_bytes: u64) -> Result<MemorySource, PackError> {
     let mut bytes = [0; HEADER_SIZE];
-    if read_full(stream, &mut bytes)? < HEADER_SIZE {
+    if bound::read_full(&mut stream, &mut bytes)? < HEADER_SIZE {
         return Err(PackError::Short);
     }
     let nr_blocks = header::parse(&bytes)?;
@@ -364,7 +355,7 @@ pub fn decode_stream(stream: &mut dyn Read, input_bytes: u64) -> Result<MemorySo
     let mut inflater = Inflater::new(stream);
     loop {
         let mut length = [0; 8];
-        match read_full(inflater.input(), &mut length)? {
+        match bound::read_full(inflater.input(), &mut length)? {
             0 => break,
             8 => frame.length = u64::from_le_bytes(length),
             _ => return Err(frame.error(0, Fault::CutLength)),
@@ -378,18 +369,4 @@ pub fn decode_stream(stream: &mut dyn Read, input_bytes: u64) -> Result<MemorySo
         frame = Frame { index: frame.index + 1, offset, length: 0 };
     }
     Ok(memory.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// Reads until `out` is full or the stream ends; gives the number of bytes.
-pub(super) fn read_full(stream: &mut dyn Read, out: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < out.len() {
-        match stream.read(&mut out[done..]) {
-            Ok(0) => break,
-            Ok(len) => done += len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }

@@ -112,3 +112,75 @@ fn le64(word: &[u8]) -> u64 {
     bytes.copy_from_slice(word);
     u64::from_le_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// What the instructions give in `words` words, and how many bytes they took.
+    fn run_bytes(instructions: &[u8], bytes: usize) -> Result<(Vec<u8>, u64), Fault> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(instructions).unwrap();
+        let frame = encoder.finish().unwrap();
+        let mut input = Inflater::new(&frame[..]);
+        input.start(frame.len() as u64);
+        let mut out = vec![0xcc; bytes];
+        run(&mut input, &mut out)?;
+        Ok((out, input.offset()))
+    }
+
+    fn words(instructions: &[u8], count: usize) -> Vec<u64> {
+        let (out, taken) = run_bytes(instructions, count * 8).unwrap();
+        assert_eq!(taken, instructions.len() as u64);
+        out.chunks(8).map(le64).collect()
+    }
+
+    fn fault(instructions: &[u8], count: usize) -> String {
+        run_bytes(instructions, count * 8).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_instruction_does_what_the_table_says() {
+        assert_eq!(words(&[0x02, 0x34, 0x12], 1), [0x1234]);
+        assert_eq!(words(&[0x08, 1, 2, 3, 4, 5, 6, 7, 8], 1), [0x0807_0605_0403_0201]);
+        assert_eq!(words(&[0x72, 0x01, 9], 2), [9, 9]);
+        assert_eq!(words(&[0x13, 0x73, 0x11], 4), [3, 4, 5, 6]);
+        assert_eq!(words(&[0x22, 0, 1, 0x81, 0, 0x21, 2][..3], 1), [256]);
+        let many = words(&[0x81, 0, 0x22, 0, 1], 256);
+        assert_eq!((many[0], many[255]), (256, 65_536));
+        assert_eq!(words(&[0x31, 0x41, 1], 2), [u64::MAX, u64::MAX - 1]);
+        assert_eq!(words(&[0x01, 7, 0x52], 3), [7, 7, 7]);
+        assert_eq!(words(&[0x01, 7, 0x61, 0x2c], 301), [7; 301]);
+        assert_eq!(words(&[0x98, 1, 0, 0, 0, 0, 0, 0, 0], 1), [1]);
+        assert_eq!(words(&[0xa1, 8, 2, 0, 0, 0, 0, 0, 0, 0], 1), [2]);
+        assert_eq!(words(&[0x70, 0x01, 5, 0x50, 0x11], 1), [6], "no times, but the register is set");
+        // Two words; high: 1, 2, low: 2 (the register goes on), 3.
+        assert_eq!(words(&[0xb0, 2, 0x01, 1, 0x11, 0x50, 0x10, 0x11], 2), [(1 << 24) | 2, (2 << 24) | 3]);
+        assert_eq!(words(&[0xb0, 1, 0x01, 1, 0x04, 4, 3, 2, 1], 1), [(1 << 24) | 0x02_0304]);
+        assert_eq!(words(&[0xb0, 0, 0x01, 1], 1), [1]);
+    }
+
+    #[test]
+    fn what_is_no_instruction_is_refused() {
+        assert!(fault(&[0x03, 1, 2, 3], 1).contains("operand has 3 bytes"));
+        assert!(fault(&[0x20], 1).contains("operand has 0 bytes"));
+        for tag in 12..16 {
+            assert!(fault(&[tag << 4], 1).contains(&format!("no instruction {tag}")));
+        }
+        for instruction in [0x51, 0x60, 0x71, 0x80, 0x91, 0xa1, 0xb0] {
+            assert!(fault(&[0x72, instruction, 0, 0], 1).contains("a count stands before"));
+        }
+        assert!(fault(&[0x73, 0x11], 2).contains("past the end"));
+        assert!(fault(&[0x5f], 2).contains("past the end"));
+        assert!(fault(&[0x6f, 0xff], 511).contains("past the end"));
+        assert!(fault(&[0x99, 0, 0, 0, 0, 0, 0, 0, 0, 0], 1).contains("past the end"));
+        assert!(fault(&[0xa8, 255, 255, 255, 255, 255, 255, 255, 255], 1).contains("past the end"));
+        assert!(fault(&[0xb0, 2, 0x01, 1], 1).contains("past the end"));
+        assert!(fault(&[0xb0, 1, 0x72, 0x11], 2).contains("past the end"), "of the run, not of the block");
+        assert!(fault(&[0xb0, 1, 0xb0, 1, 0x11], 1).contains("no instruction 11"), "runs have no runs");
+        assert!(fault(&[0x01, 1], 2).contains("ends within a block"));
+        assert!(fault(&[0x94, 1], 1).contains("ends within a block"));
+        assert!(fault(&[0x50; 40_000], 1).contains("more than 32768 bytes of instructions"));
+    }
+}

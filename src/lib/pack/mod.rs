@@ -2,6 +2,8 @@
 //!
 //! Knows the packed format and compressed files; does not know what the blocks mean.
 
+mod bound;
+pub mod compressed;
 pub mod decode;
 pub mod encode;
 mod header;
@@ -11,6 +13,7 @@ pub mod open;
 pub mod text;
 mod words;
 
+pub use compressed::Compression;
 pub use decode::{PackError, decode};
 pub use encode::{EncodeError, Packed, encode};
 pub use header::is_pack;

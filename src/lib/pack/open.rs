@@ -1,9 +1,18 @@
 //! The one place that opens metadata, whatever its form.
 
-use crate::block::BlockSource;
+use super::bound;
+use super::compressed::{Compression, StreamError, read_image};
+use super::decode::{PackError, decode_stream};
+use super::header::is_pack;
 use crate::block::mapped::MappedSource;
+use crate::block::memory::MemorySource;
 use crate::block::open::{FileError, FileKind, OpenFile};
+use crate::block::{self, BlockSource};
 use crate::format::BLOCK_SIZE;
+use crate::format::foreign::{self, Foreign};
+use std::io::{BufReader, Read};
+use std::num::NonZero;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub use crate::block::open::Access;
@@ -41,17 +50,6 @@ pub enum Form {
     },
 }
 
-/// Ways of compression that are seen through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    /// gzip.
-    Gzip,
-    /// xz.
-    Xz,
-    /// zstd.
-    Zstd,
-}
-
 /// Metadata that is open for reading.
 pub struct Opened {
     /// Its blocks.
@@ -76,31 +74,117 @@ pub enum OpenError {
     TooSmall {
         /// The path.
         path: PathBuf,
-        /// Bytes that it has.
+        /// Bytes that it has, decompressed.
         len: u64,
+    },
+    /// A dump, plain or compressed.
+    #[error("'{path}' is XML, not binary metadata: write it to a device or file with thin_restore, and give that")]
+    Xml {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A compression that is not seen through.
+    #[error("'{path}' is compressed with bzip2: decompress it first")]
+    Bzip2 {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A packed image that is damaged.
+    #[error("'{path}' is a packed image that cannot be used: {source}")]
+    Pack {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: PackError,
+    },
+    /// Compressed data that are damaged, or more than metadata can be.
+    #[error("'{path}' is compressed with {compression}: {source}")]
+    Compressed {
+        /// The path.
+        path: PathBuf,
+        /// How it is compressed.
+        compression: Compression,
+        /// What is wrong with it.
+        source: StreamError,
     },
 }
 
 /// Opens metadata of any form for reading. `path` is always a path: `-` has no meaning here.
 ///
+/// A packed or compressed image is unfolded into memory: at most 64 MiB and 1024 bytes for each byte of the file, and while
+/// it is decompressed, up to 136 MiB more. A device always holds the blocks as they are.
+///
 /// # Errors
 /// Where it cannot be read, or cannot be metadata. Damage inside is not looked for.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
-    let OpenFile { file, kind, len } = crate::block::open::open(path, options.access)?;
+    let opened = block::open::open(path, options.access)?;
+    let head = read_head(&opened, path)?;
+    let path = path.to_path_buf();
+    if foreign::recognise(&head) == Some(Foreign::Xml) {
+        return Err(OpenError::Xml { path });
+    }
+    if opened.kind == FileKind::Regular {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        if is_pack(&head) {
+            let source = super::decode(&opened.file, opened.len, threads);
+            return in_memory(source.map_err(|source| OpenError::Pack { path, source })?, Form::Pack, 0);
+        }
+        if let Some(compression) = Compression::recognise(&head) {
+            return open_compressed(path, &opened, compression);
+        }
+        if foreign::recognise(&head) == Some(Foreign::Bzip2) {
+            return Err(OpenError::Bzip2 { path });
+        }
+    }
+    open_raw(path, opened)
+}
+
+fn open_raw(path: PathBuf, opened: OpenFile) -> Result<Opened, OpenError> {
+    let OpenFile { file, kind, len } = opened;
     let nr_blocks = len / BLOCK_SIZE as u64;
     if nr_blocks == 0 {
-        return Err(OpenError::TooSmall { path: path.into(), len });
+        return Err(OpenError::TooSmall { path, len });
     }
-    let source = MappedSource::new(file, nr_blocks).map_err(|source| FileError::Io {
-        path: path.into(),
-        doing: "map",
-        source,
-    })?;
+    let source = MappedSource::new(file, nr_blocks).map_err(|source| FileError::Io { path, doing: "map", source })?;
     let form = match kind {
         FileKind::Regular => Form::RawFile,
         FileKind::BlockDevice => Form::BlockDevice,
     };
     Ok(Opened { source: Box::new(source), form, trailing_bytes: len % BLOCK_SIZE as u64, cached: false })
+}
+
+fn read_head(opened: &OpenFile, path: &Path) -> Result<Vec<u8>, FileError> {
+    let mut head = vec![0; opened.len.min(BLOCK_SIZE as u64) as usize];
+    // A sector that cannot be read is damage, and not for us to judge.
+    match opened.file.read_exact_at(&mut head, 0) {
+        Err(error) if opened.kind == FileKind::Regular => Err(FileError::io(path, "read", error)),
+        _ => Ok(head),
+    }
+}
+
+fn in_memory(source: MemorySource, form: Form, trailing_bytes: u64) -> Result<Opened, OpenError> {
+    Ok(Opened { source: Box::new(source), form, trailing_bytes, cached: false })
+}
+
+fn open_compressed(path: PathBuf, opened: &OpenFile, compression: Compression) -> Result<Opened, OpenError> {
+    let failed = |source| OpenError::Compressed { path: path.clone(), compression, source };
+    let mut stream = compression.reader(BufReader::with_capacity(64 << 10, &opened.file));
+    let mut head = [0; BLOCK_SIZE];
+    let len = bound::read_full(&mut stream, &mut head).map_err(|error| failed(error.into()))?;
+    let head = &head[..len];
+    if foreign::recognise(head) == Some(Foreign::Xml) {
+        return Err(OpenError::Xml { path });
+    }
+    let mut whole = head.chain(stream);
+    if is_pack(head) {
+        let source = decode_stream(&mut whole, opened.len).map_err(|source| OpenError::Pack { path, source })?;
+        return in_memory(source, Form::Compressed { compression, pack: true }, 0);
+    }
+    let (source, trailing_bytes) = read_image(&mut whole, opened.len).map_err(failed)?;
+    if source.nr_blocks() == 0 {
+        return Err(OpenError::TooSmall { path, len: trailing_bytes });
+    }
+    in_memory(source, Form::Compressed { compression, pack: false }, trailing_bytes)
 }
 
 #[cfg(test)]

@@ -1,17 +1,11 @@
 //! Text, plain or compressed, from a file or standard input; compression is recognised by content.
 
-use super::open::Compression;
+use super::compressed::Compression;
 use crate::block::open::{self, Access, FileError};
-use flate2::bufread::MultiGzDecoder;
-use lzma_rust2::XzReader;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
-
-/// The most memory that a decoder of xz may ask for, in KiB; `xz -9` asks for 65 MiB.
-const XZ_MEMORY: u32 = 512 << 10;
 
 /// Text that is open for reading.
 pub enum Text {
@@ -32,9 +26,10 @@ pub fn open_text(path: &Path) -> Result<Text, FileError> {
     let mut file = open::open(path, Access::Exclusive)?.file;
     let io_error = |source| FileError::Io { path: path.into(), doing: "read", source };
     let magic = first_bytes(&mut file).map_err(io_error)?;
-    let Some(compression) = recognise(&magic) else { return Ok(Text::Plain(file)) };
-    let decoder = decoder(compression, Cursor::new(magic).chain(file)).map_err(io_error)?;
-    Ok(Text::Stream(decoder))
+    match Compression::recognise(&magic) {
+        Some(compression) => Ok(Text::Stream(compression.reader(BufReader::new(Cursor::new(magic).chain(file))))),
+        None => Ok(Text::Plain(file)),
+    }
 }
 
 fn open_stdin() -> io::Result<Text> {
@@ -42,11 +37,11 @@ fn open_stdin() -> io::Result<Text> {
     let mut file = File::from(stdin.as_fd().try_clone_to_owned()?);
     let at_begin = file.metadata()?.is_file() && io::Seek::stream_position(&mut file)? == 0;
     let magic = first_bytes(&mut file)?;
-    match recognise(&magic) {
-        Some(compression) => Ok(Text::Stream(decoder(compression, Cursor::new(magic).chain(file))?)),
-        None if at_begin => Ok(Text::Plain(file)),
-        None => Ok(Text::Stream(Box::new(Cursor::new(magic).chain(file)))),
-    }
+    Ok(match Compression::recognise(&magic) {
+        Some(compression) => Text::Stream(compression.reader(BufReader::new(Cursor::new(magic).chain(file)))),
+        None if at_begin => Text::Plain(file),
+        None => Text::Stream(Box::new(Cursor::new(magic).chain(file))),
+    })
 }
 
 /// As many of the first bytes as tell how something is compressed.
@@ -54,78 +49,6 @@ fn first_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut magic = Vec::new();
     input.take(6).read_to_end(&mut magic)?;
     Ok(magic)
-}
-
-/// The way of compression whose mark `text` begins with.
-pub fn recognise(text: &[u8]) -> Option<Compression> {
-    match text {
-        [0x1f, 0x8b, ..] => Some(Compression::Gzip),
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Compression::Xz),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
-        _ => None,
-    }
-}
-
-/// Reads what `input` holds compressed. Several streams in a row count as one.
-///
-/// # Errors
-/// Where the beginning can't be read.
-pub fn decoder<'a>(compression: Compression, input: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let input = BufReader::with_capacity(64 << 10, input);
-    Ok(match compression {
-        Compression::Gzip => Box::new(MultiGzDecoder::new(input)),
-        Compression::Xz => Box::new(XzReader::new_mem_limit(input, true, XZ_MEMORY)),
-        Compression::Zstd => Box::new(Zstd::Between(input)),
-    })
-}
-
-/// Frames of zstd in a row, their checksums verified.
-enum Zstd<R: BufRead> {
-    Between(R),
-    Frame(Box<StreamingDecoder<R, FrameDecoder>>),
-    /// While one of the others is made from the other.
-    Nothing,
-}
-
-impl<R: BufRead> Zstd<R> {
-    /// Begins the next frame; `false` at the end.
-    fn begin(&mut self, mut input: R) -> io::Result<bool> {
-        if input.fill_buf()?.is_empty() {
-            *self = Zstd::Between(input);
-            return Ok(false);
-        }
-        let decoder = StreamingDecoder::new(input).map_err(io::Error::other)?;
-        *self = Zstd::Frame(Box::new(decoder));
-        Ok(true)
-    }
-}
-
-impl<R: BufRead> Read for Zstd<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match std::mem::replace(self, Zstd::Nothing) {
-                Zstd::Nothing => return Err(io::Error::other("the compressed data ended with an error before")),
-                Zstd::Between(input) => {
-                    if !self.begin(input)? {
-                        return Ok(0);
-                    }
-                }
-                Zstd::Frame(mut decoder) => {
-                    let read = decoder.read(buffer)?;
-                    if read > 0 || buffer.is_empty() {
-                        *self = Zstd::Frame(decoder);
-                        return Ok(read);
-                    }
-                    let (input, decoder) = decoder.into_parts();
-                    let stored = decoder.get_checksum_from_data();
-                    if stored.is_some() && stored != decoder.get_calculated_checksum() {
-                        return Err(io::Error::new(io::ErrorKind::InvalidData, "bad checksum of a zstd frame"));
-                    }
-                    *self = Zstd::Between(input);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -36,9 +36,7 @@ fn pack_node(block: &Block, scratch: &mut Vec<u64>, out: &mut Vec<u8>) -> bool {
     } else {
         words(scratch, out)
     }
-    if values_end < BLOCK_SIZE {
-        literal(&block[values_end..], out);
-    }
+    literal(&block[values_end..], out);
     true
 }
 
@@ -63,7 +61,11 @@ fn with_operand(tag: u8, number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_le_bytes()[..usize::from(width)]);
 }
 
+/// Nothing where there is nothing: a full block takes no more instructions.
 fn literal(bytes: &[u8], out: &mut Vec<u8>) {
+    if bytes.is_empty() {
+        return;
+    }
     if bytes.len() < 16 {
         out.push(9 << 4 | bytes.len() as u8);
     } else {
@@ -136,7 +138,7 @@ mod tests {
     fn words_are_packed_by_the_rules() {
         // The example of docs/format.md 10.3.
         assert_eq!(packed(&[5, 6, 7, 8, 8, 0]), [0x01, 5, 0x73, 0x11, 0x51, 0x38]);
-        assert_eq!(packed(&[]), []);
+        assert!(packed(&[]).is_empty());
         assert_eq!(packed(&[0x1234]), [0x02, 0x34, 0x12]);
         assert_eq!(packed(&[0x1_0000, 0x1_0000]), [0x04, 0, 0, 1, 0, 0x51]);
         assert_eq!(packed(&[1 << 32, (1 << 32) + 16]), [0x08, 0, 0, 0, 0, 1, 0, 0, 0, 0x21, 16]);
