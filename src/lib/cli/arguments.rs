@@ -341,6 +341,36 @@ mod tests {
         assert_eq!(line("--quiet=3 x"), "--quiet=3 -- x");
     }
 
+    proptest::proptest! {
+        /// Whatever is typed: a plain line or an error, and clap reads the line without complaint about its form.
+        #[test]
+        fn anything_can_be_typed(words in proptest::collection::vec(word(), 0..6)) {
+            if let Ok(Line::Run(plain)) = normalise(&command(), words) {
+                let positionals = plain.iter().position(|word| word == "--").unwrap_or(plain.len());
+                assert!(plain[..positionals].iter().all(|word| word.to_string_lossy().starts_with('-')));
+                let _parsed = command().try_get_matches_from(std::iter::once(OsString::from("x")).chain(plain));
+            }
+        }
+    }
+
+    fn word() -> impl proptest::strategy::Strategy<Value = OsString> {
+        use proptest::strategy::Strategy;
+        let known = proptest::sample::select(vec![
+            "-m",
+            "-o",
+            "--dev-id",
+            "--fl",
+            "--metadata-snap",
+            "-n",
+            "--",
+            "-q",
+            "7",
+            "",
+        ]);
+        let noise = proptest::collection::vec(proptest::sample::select(b"-=mqofn7\xff,\xc3\xa4x".to_vec()), 0..7);
+        proptest::prop_oneof![known.prop_map(OsString::from), noise.prop_map(OsString::from_vec)]
+    }
+
     #[test]
     fn names_need_not_be_text() {
         let odd = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
