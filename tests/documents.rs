@@ -72,6 +72,33 @@ fn readme_shows_every_tool_and_no_other() {
     }
 }
 
+/// Paths such as `cli/exit` and `src/lib/cli/exit.rs`.
+fn is_source(word: &str) -> bool {
+    let file = word.strip_prefix("src/lib/").unwrap_or(word);
+    let layers = ["base/", "format/", "block/", "pack/", "pdata/", "thin/", "cli/", "bin/"];
+    layers.iter().any(|layer| file.starts_with(layer)) && !file.contains(' ') && file.len() > 8
+        || word.starts_with("src/")
+}
+
+#[test]
+fn files_that_are_named_exist() {
+    for name in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(top().join(name)).unwrap();
+        let words: Vec<&str> = text.split('`').skip(1).step_by(2).filter(|word| is_source(word)).collect();
+        assert!(!words.is_empty());
+        for word in words.iter().filter(|word| !word.contains("foo")) {
+            let inside = word.strip_prefix("src/lib/").unwrap_or(word);
+            let candidates = [
+                word.to_string(),
+                format!("src/lib/{inside}"),
+                format!("src/lib/{inside}.rs"),
+                format!("src/{inside}.rs"),
+            ];
+            assert!(candidates.iter().any(|path| top().join(path).exists()), "{name}: there is no {word}");
+        }
+    }
+}
+
 #[test]
 fn anchors_are_made_as_usual() {
     assert_eq!(anchor("## 10. Packed images"), "10-packed-images");
