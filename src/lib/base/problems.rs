@@ -104,14 +104,16 @@ problems! {
     SuperblockMoved "superblock-moved" Fatal Repair "the superblock belongs to another block";
     SuperblockVersion "superblock-version" Fatal None "unsupported metadata version";
     SuperblockFeatures "superblock-features" Fatal None "feature flags that are not known are set";
-    SuperblockFlags "superblock-flags" Note None "superblock flags that are not known are set";
+    SuperblockFlags "superblock-flags" NonFatal Repair "superblock flags that are not known are set";
     SuperblockDataBlockSize "superblock-data-block-size" Fatal Repair "the data block size is not one that a pool can have";
     SuperblockMetadataBlockSize "superblock-metadata-block-size" Fatal Repair "the metadata block size is not 8 sectors";
+    SuperblockMetadataSize "superblock-metadata-size" NonFatal Repair "the metadata had another size when it was formatted than it can have had";
     SuperblockTime "superblock-time" Fatal Repair "the pool's time does not fit the 24 bits that a mapping has for it";
     NeedsCheck "needs-check" Note ClearFlag "the kernel asks for a check (needs_check is set)";
     DeviceTooShort "device-too-short" Fatal Device "the device is shorter than its space map says";
     DeviceLarger "device-larger" Note None "the device is larger than its space map says";
     HeldRootInvalid "metadata-snapshot-superblock" Fatal ReleaseSnapshot "the metadata snapshot's superblock is not valid";
+    SnapshotFields "metadata-snapshot-fields" NonFatal ReleaseSnapshot "the metadata snapshot's superblock contradicts the pool's";
 
     // Any block.
     BlockUnreadable "block-unreadable" Fatal Repair "the block cannot be read";
@@ -134,7 +136,7 @@ problems! {
     NodeDepth "node-depth" Fatal Repair "leaves at different depths";
     NodeCycle "node-cycle" Fatal Repair "the node is below itself";
     NodeTwice "node-twice" Fatal Repair "the node is reached twice in one tree";
-    NodeMaxEntries "node-max-entries" NonFatal Repair "the node's capacity is not the one that its value size gives";
+    NodeMaxEntries "node-max-entries" Fatal Repair "the node's capacity is not the one that its value size gives";
     NodeUnderfull "node-underfull" NonFatal Repair "the node holds less than a third of what it could";
 
     // Devices.

@@ -213,11 +213,33 @@ impl Forest {
     /// A child that does not fit its place is passed as lost. Every leaf's keys lie above those before it, so no
     /// leaf comes twice.
     pub fn traverse(&self, source: &dyn BlockSource, root: BlockNr, step: &mut dyn FnMut(Step) -> ControlFlow<()>) {
+        self.traverse_where(source, root, &|_| true, step);
+    }
+
+    /// The same, but passes over everything that is whole: the steps are what is lost, and leaves beside it.
+    pub fn traverse_damage(
+        &self,
+        source: &dyn BlockSource,
+        root: BlockNr,
+        step: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) {
+        self.traverse_where(source, root, &|info| !info.is_whole(), step);
+    }
+
+    /// Goes down only into nodes for which `enter` holds.
+    fn traverse_where(
+        &self,
+        source: &dyn BlockSource,
+        root: BlockNr,
+        enter: &dyn Fn(&NodeInfo) -> bool,
+        step: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) {
         let everything = KeyRange { begin: 0, end: None };
         let _ = match self.info(root).filter(|info| info.is_good()) {
             None => step(Step::Lost(everything, root)),
             Some(info) if info.is_leaf() => step(Step::Leaf(root)),
-            Some(info) => self.traverse_below(source, root, info.height, everything, step),
+            Some(info) if !enter(info) => ControlFlow::Continue(()),
+            Some(info) => self.traverse_below(source, (root, info.height), everything, enter, step),
         };
     }
 
@@ -225,9 +247,9 @@ impl Forest {
     fn traverse_below(
         &self,
         source: &dyn BlockSource,
-        block: BlockNr,
-        height: u8,
+        (block, height): (BlockNr, u8),
         keys: KeyRange,
+        enter: &dyn Fn(&NodeInfo) -> bool,
         step: &mut dyn FnMut(Step) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         let Some(children) = self.children(source, block) else {
@@ -236,20 +258,21 @@ impl Forest {
         for (at, (key, block)) in children.iter().enumerate() {
             let keys = KeyRange { begin: *key, end: children.get(at + 1).map(|next| next.0).or(keys.end) };
             let child = self.info(*block).filter(|child| {
-                // Where the height is unknown there is nothing to find, at whatever depth.
-                let found = child.is_good() && child.height != HEIGHT_UNKNOWN;
+                // Where no key is known there is nothing to find; and only keys bound the number of ways down.
+                let found = child.is_good() && child.height != HEIGHT_UNKNOWN && !child.is_empty();
                 found && Self::edge_fault(child, keys.begin, keys.end, height).is_none()
             });
             match child {
                 None => step(Step::Lost(keys, *block))?,
                 Some(child) if child.is_leaf() => step(Step::Leaf(*block))?,
-                Some(child) => self.traverse_below(source, *block, child.height, keys, step)?,
+                Some(child) if !enter(child) => {}
+                Some(child) => self.traverse_below(source, (*block, child.height), keys, enter, step)?,
             }
         }
         ControlFlow::Continue(())
     }
 
-    /// Hands the entries below `root` to `entry`, in key order: key and value.
+    /// Hands the entries below `root` to `entry`, in key order: the leaf, key and value.
     ///
     /// # Errors
     /// The first leaf that was good during the walk and cannot be read now.
@@ -257,7 +280,7 @@ impl Forest {
         &self,
         source: &dyn BlockSource,
         root: BlockNr,
-        entry: &mut dyn FnMut(u64, &[u8]),
+        entry: &mut dyn FnMut(BlockNr, u64, &[u8]),
     ) -> Result<(), (BlockNr, ReadError)> {
         let mut leaves = Vec::new();
         self.traverse(source, root, &mut |step| {
@@ -276,7 +299,7 @@ impl Forest {
                 Ok(block) => {
                     if let Ok(node) = Node::trusting_checksum(block, self.value_size) {
                         let values = node.value_bytes().chunks_exact(self.value_size);
-                        node.keys().iter().zip(values).for_each(|(key, value)| entry(key.get(), value));
+                        node.keys().iter().zip(values).for_each(|(key, value)| entry(location, key.get(), value));
                     }
                 }
             }

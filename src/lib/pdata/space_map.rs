@@ -77,7 +77,7 @@ impl SpaceMap {
         let roots = vec![Root { block: index_root, area, device: None }];
         let index = walker.walk(kind, roots, &NoVisitor);
         let mut entries = Vec::new();
-        let read = index.entries(walker.source, index_root, &mut |key, value| {
+        let read = index.entries(walker.source, index_root, &mut |_, key, value| {
             if let Ok(entry) = IndexEntry::read_from_bytes(value) {
                 entries.push((key, entry));
             }

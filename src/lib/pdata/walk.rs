@@ -230,6 +230,8 @@ fn inspect<V: LeafVisitor>(
     if node.max_entries() != wanted {
         let detail = format!("{} instead of {wanted}", node.max_entries());
         findings.push(Finding::with(Code::NodeMaxEntries, place, detail));
+        // Values lie behind the room for keys: where that is another size, they are not where they were written.
+        return info;
     }
     info.entries = node.len() as u16;
     if let (Some(first), Some(last)) = (node.keys().first(), node.keys().last()) {
@@ -367,6 +369,11 @@ impl Resolver<'_> {
             self.found.push(Finding::with(code, place(), detail));
             return false;
         }
+        if let Some(key) = self.first_key(edge.child, child).filter(|key| *key < edge.key) {
+            // What is below is where it belongs, so nothing is lost.
+            let detail = format!("its first key is {key}, that of its parent {}", edge.key);
+            self.found.push(Finding::with(Code::NodeKeyRange, place(), detail));
+        }
         // Occupancy is judged once, however many parents there are.
         let exempt = child.is_leaf() && !self.kind.leaves_filled;
         if !exempt && u64::from(child.parent) == edge.parent.0 {
@@ -377,6 +384,15 @@ impl Resolver<'_> {
             }
         }
         true
+    }
+
+    /// The first key of an internal node, which may lie before all that is below.
+    fn first_key(&self, block: BlockNr, info: &NodeInfo) -> Option<u64> {
+        let mut first = None;
+        if !info.is_leaf() {
+            self.forest.with_node(self.source, block, &mut |node| first = node.keys().first().map(|key| key.get()));
+        }
+        first
     }
 }
 

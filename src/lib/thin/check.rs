@@ -1,13 +1,13 @@
 //! Checking a pool: everything that is there is read, counted and compared. Writes nothing, by its types.
 
-use super::load::{self, DeviceRoots, Devices, Roots, Snapshot, SnapshotError};
+use super::judge::{Bounds, judge_mapped_blocks};
+use super::load::{self, DeviceRoots, Roots, Snapshot, SnapshotError};
 use super::report::{DeviceReport, Report};
-use crate::base::{Area, BlockNr, Code, DataBlock, Finding, Findings, KeyRange, Place, Progress, Severity, ThinId};
+use crate::base::{Area, BlockNr, Code, Finding, Findings, KeyRange, Place, Progress, Severity, ThinId};
 use crate::block::BlockSource;
-use crate::format::mapping;
 use crate::format::node::Node;
 use crate::format::space_map::ENTRIES_PER_BITMAP;
-use crate::format::superblock::{DEVICE_ID_LIMIT, ThinSuperblock};
+use crate::format::superblock::ThinSuperblock;
 use crate::pdata::counts::{Counts, Tally};
 use crate::pdata::forest::{Forest, NodeInfo, Step};
 use crate::pdata::ledger::{BlockUse, Ledger, Referred};
@@ -102,11 +102,12 @@ struct Check<'a> {
 impl Check<'_> {
     /// Returns the counts of data blocks, where everything was looked at.
     fn run(&mut self, report: &mut Report) -> Option<Counts> {
+        let bounds = Bounds::of(self.superblock);
         let pairs = self.pairs();
         self.walker.progress.section("devices", 0);
         let devices = load::devices(&mut self.walker, &pairs);
         for (pair, devices) in pairs.iter().zip(&devices) {
-            self.judge_devices(pair, devices);
+            bounds.judge_devices(pair, devices, self.walker.findings);
         }
         let mut trees_whole = devices.iter().all(|devices| devices.details_whole && devices.top_level_whole);
         if self.options.skip_mappings {
@@ -116,14 +117,10 @@ impl Check<'_> {
             report.top_level_whole = trees_whole;
             return None;
         }
-        let data_blocks = self.superblock.data_space_map.nr_blocks.get();
         // No more can be counted than bitmaps could describe, whatever the superblock says.
-        let countable = data_blocks.min(self.walker.ledger.nr_blocks().saturating_mul(ENTRIES_PER_BITMAP));
-        let visitor = MappingVisitor {
-            counts: Counts::new(countable),
-            nr_data_blocks: countable,
-            time: self.superblock.time.get(),
-        };
+        let countable = bounds.nr_data_blocks.min(self.walker.ledger.nr_blocks().saturating_mul(ENTRIES_PER_BITMAP));
+        let visitor =
+            MappingVisitor { counts: Counts::new(countable), bounds: Bounds { nr_data_blocks: countable, ..bounds } };
         self.walker.progress.section("mappings", self.superblock.metadata_space_map.nr_allocated.get());
         let with_devices: Vec<_> = pairs.iter().copied().zip(&devices).collect();
         let forest = load::mappings(&mut self.walker, &with_devices, &visitor);
@@ -160,45 +157,13 @@ impl Check<'_> {
             match refused {
                 Some(detail) => self.walker.findings.push(Finding::with(Code::HeldRootInvalid, place, detail)),
                 None => {
-                    let found = load::snapshot_superblock(self.walker.source, location, self.walker.findings);
+                    let found =
+                        load::snapshot_superblock(self.walker.source, location, self.superblock, self.walker.findings);
                     pairs.extend(found.map(|superblock| Roots::of(&superblock, true)));
                 }
             }
         }
         pairs
-    }
-
-    /// Holds the details tree against the upper mapping tree, and the details against the superblock.
-    fn judge_devices(&mut self, pair: &Roots, devices: &Devices) {
-        let (time, transaction) = (self.superblock.time.get(), self.superblock.transaction_id.get());
-        for (id, device) in &devices.by_id {
-            let mut push = |area, code, detail: String| {
-                self.walker.findings.push(Finding::with(code, Place::device(area, *id), detail));
-            };
-            if id.0 >= DEVICE_ID_LIMIT {
-                push(pair.details_area(), Code::DeviceId, String::new());
-            }
-            match device.details {
-                // A device missing from a damaged tree is not a contradiction, the damage has been told already.
-                None if devices.details_whole => push(pair.details_area(), Code::DeviceWithoutDetails, String::new()),
-                None => {}
-                Some(details) => {
-                    let (created, snapped) = (details.creation_time.get(), details.snapshotted_time.get());
-                    if created > time || snapped > time || created > snapped {
-                        let detail = format!("created {created}, snapshotted {snapped}, the pool's time is {time}");
-                        push(pair.details_area(), Code::DeviceTime, detail);
-                    }
-                    if details.transaction_id.get() > transaction {
-                        let detail = format!("{} above {transaction}", details.transaction_id.get());
-                        push(pair.details_area(), Code::DeviceTransaction, detail);
-                    }
-                    if device.root.is_none() && devices.top_level_whole {
-                        let detail = format!("{} mapped blocks expected", details.mapped_blocks.get());
-                        push(pair.top_level_area(), Code::DeviceWithoutMappings, detail);
-                    }
-                }
-            }
-        }
     }
 
     /// What was found of a device, and what is missing.
@@ -211,24 +176,22 @@ impl Check<'_> {
         report.whole = info.is_some_and(NodeInfo::is_whole);
         if !report.whole {
             self.lost_ranges(&mut report, root, forest);
-        } else if let (Some(expected), Some(found)) = (report.expected, report.found)
-            && expected != found
-        {
-            let detail = format!("the details say {expected}, the tree has {found}");
-            let place = Place::device(pair.details_area(), id);
-            self.walker.findings.push(Finding::with(Code::DeviceMappedBlocks, place, detail));
+        } else if let Some(found) = report.found {
+            judge_mapped_blocks(pair, id, device, found, self.walker.findings);
         }
         report
     }
 
     fn lost_ranges(&self, report: &mut DeviceReport, root: BlockNr, forest: &Forest) {
-        forest.traverse(self.walker.source, root, &mut |step| {
-            if let Step::Lost(keys, _) = step {
-                let room = report.lost_ranges.len() < RANGES_PER_DEVICE;
-                match report.lost_ranges.last_mut() {
-                    Some(last) if last.end == Some(keys.begin) => last.end = keys.end,
-                    _ if room => report.lost_ranges.push(keys),
-                    _ => report.more_ranges = true,
+        forest.traverse_damage(self.walker.source, root, &mut |step| {
+            let Step::Lost(keys, _) = step else { return ControlFlow::Continue(()) };
+            let room = report.lost_ranges.len() < RANGES_PER_DEVICE;
+            match report.lost_ranges.last_mut() {
+                Some(last) if last.end == Some(keys.begin) => last.end = keys.end,
+                _ if room => report.lost_ranges.push(keys),
+                _ => {
+                    report.more_ranges = true;
+                    return ControlFlow::Break(());
                 }
             }
             ControlFlow::Continue(())
@@ -271,34 +234,10 @@ fn unread_device(pair: &Roots, id: ThinId, device: &DeviceRoots) -> DeviceReport
     }
 }
 
-/// Counts the data blocks that leaves lead to.
+/// Judges mappings, and counts the data blocks that they lead to.
 struct MappingVisitor {
     counts: Counts,
-    nr_data_blocks: u64,
-    time: u32,
-}
-
-impl MappingVisitor {
-    #[cold]
-    fn judge(&self, leaf: &Node<'_>, place: Place, findings: &mut Findings) {
-        let entries = || leaf.keys().iter().zip(leaf.values_u64()).map(|(key, value)| (key.get(), value.get()));
-        let mut report = |code, bad: &dyn Fn(DataBlock, u32) -> bool| {
-            let keys: Vec<u64> = entries()
-                .filter(|(_, value)| {
-                    let (block, time) = mapping::unpack(*value);
-                    bad(block, time)
-                })
-                .map(|(key, _)| key)
-                .collect();
-            if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
-                let keys_range = Some(KeyRange { begin: *first, end: last.checked_add(1) });
-                let place = Place { keys: keys_range, ..place };
-                findings.push(Finding::with(code, place, format!("{} mappings", keys.len())));
-            }
-        };
-        report(Code::MappingBeyondData, &|block, _| block.0 >= self.nr_data_blocks);
-        report(Code::MappingTime, &|_, time| time > self.time);
-    }
+    bounds: Bounds,
 }
 
 impl LeafVisitor for MappingVisitor {
@@ -310,14 +249,7 @@ impl LeafVisitor for MappingVisitor {
 
     fn visit(&self, tally: &mut Tally, leaf: &Node<'_>, place: Place, findings: &mut Findings) {
         let values = leaf.values_u64();
-        let (mut highest, mut latest) = (0, 0);
-        for value in values {
-            highest = highest.max(value.get());
-            latest = latest.max(value.get() & 0xff_ffff);
-        }
-        if (highest >> 24 >= self.nr_data_blocks && !values.is_empty()) || latest > u64::from(self.time) {
-            self.judge(leaf, place, findings);
-        }
+        self.bounds.judge_leaf(leaf, place, findings);
         let block = |value: &U64| value.get() >> 24;
         let breaks = values.windows(2).map(|pair| u32::from(block(&pair[1]) != block(&pair[0]) + 1)).sum::<u32>();
         if breaks as usize * 4 > values.len() {

@@ -5,15 +5,17 @@
 
 use super::document::{Document, DocumentDevice, Leaves};
 use super::emit::{Emitter, emit};
-use super::load::{self, DeviceRoots, Devices, Roots, Snapshot, SnapshotError};
+use super::judge::{Bounds, judge_mapped_blocks};
+use super::load::{self, Devices, Roots, Snapshot, SnapshotError};
 use super::model::{Device, Pool};
 use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage};
 use super::text::{Format, Writer};
-use crate::base::{self, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
+use crate::base::{Area, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
 use crate::block::{BlockSource, ReadError};
+use crate::format::details::DeviceDetails;
 use crate::format::superblock::ThinSuperblock;
 use crate::pdata::ledger::Ledger;
-use crate::pdata::walk::{NoVisitor, Walker};
+use crate::pdata::walk::Walker;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::ops::RangeInclusive;
@@ -81,7 +83,7 @@ pub fn dump(
 ) -> Result<DumpOutcome, DumpError> {
     let mut findings = Findings::new();
     let prepared = Prepared::new(source, options, progress, &mut findings)?;
-    if findings.worst() == Some(Severity::Fatal) {
+    if keeps_from_dumping(&findings, options.devices.as_deref()) {
         return Err(DumpError::Damaged(findings));
     }
     write(source, &prepared.document, options.format, out, progress)?;
@@ -168,21 +170,28 @@ impl Prepared {
         progress: &dyn Progress,
         findings: &mut Findings,
     ) -> Result<Self, DumpError> {
-        let (superblock, roots) = choose(source, options, findings)?;
+        let Chosen { superblock, roots, bounds } = choose(source, options, findings)?;
         let mut ledger = Ledger::new(load::usable_blocks(source));
         let mut walker = Walker { source, ledger: &mut ledger, findings, progress };
         progress.section("devices", 0);
         let mut all = load::devices(&mut walker, &[roots]).pop().unwrap_or_default();
         let missing = select(&mut all, options.devices.as_deref());
-        let paired = pair(&all, &roots, walker.findings);
-        let walked = if options.skip_mappings { Devices::default() } else { all };
+        bounds.judge_devices(&roots, &all, walker.findings);
+        let none = Devices::default();
+        let walked = if options.skip_mappings { &none } else { &all };
         progress.section("mappings", superblock.metadata_space_map.nr_allocated.get());
-        let forest = load::mappings(&mut walker, &[(roots, &walked)], &NoVisitor);
+        let forest = load::mappings(&mut walker, &[(roots, walked)], &bounds);
+        for (id, device) in &walked.by_id {
+            let whole = device.root.and_then(|root| forest.info(root)).filter(|info| info.is_whole());
+            if let Some(info) = whole {
+                judge_mapped_blocks(&roots, *id, device, info.entries_below, findings);
+            }
+        }
         let leaves = |root| if options.skip_mappings { Leaves::Skipped } else { Leaves::Tree(root) };
         let devices =
-            paired.into_iter().map(|(device, root)| DocumentDevice { device, leaves: leaves(root) }).collect();
+            paired(&all).into_iter().map(|(device, root)| DocumentDevice { device, leaves: leaves(root) }).collect();
         let mut document = Document { pool: pool(&superblock, options), devices, forest, limits: None, sharing: None };
-        let whole = findings.worst() < Some(Severity::Fatal);
+        let whole = !keeps_from_dumping(findings, options.devices.as_deref());
         if whole && !options.flat && options.devices.is_none() && document.devices.len() > 1 {
             document.find_sharing(source);
         }
@@ -190,21 +199,47 @@ impl Prepared {
     }
 }
 
-fn choose(
-    source: &dyn BlockSource,
-    options: &DumpOptions,
-    findings: &mut Findings,
-) -> Result<(ThinSuperblock, Roots), DumpError> {
+/// Where a dump begins.
+struct Chosen {
+    /// The live superblock, or the metadata snapshot's.
+    superblock: ThinSuperblock,
+    roots: Roots,
+    bounds: Bounds,
+}
+
+fn choose(source: &dyn BlockSource, options: &DumpOptions, findings: &mut Findings) -> Result<Chosen, DumpError> {
     let damaged = |findings: &mut Findings| DumpError::Damaged(std::mem::take(findings));
     let Some(live) = load::superblock(source, findings) else { return Err(damaged(findings)) };
+    let bounds = Bounds::of(&live);
     let Some(wanted) = options.metadata_snapshot else {
         let roots = Roots::of(&live, false);
-        return Ok((live, roots));
+        return Ok(Chosen { superblock: live, roots, bounds });
     };
     let location = load::find_snapshot(&live, wanted)?;
-    let Some(snapshot) = load::snapshot_superblock(source, location, findings) else { return Err(damaged(findings)) };
+    let Some(snapshot) = load::snapshot_superblock(source, location, &live, findings) else {
+        return Err(damaged(findings));
+    };
     let roots = Roots::of(&snapshot, true);
-    Ok((snapshot, roots))
+    Ok(Chosen { superblock: snapshot, roots, bounds })
+}
+
+/// Whether what was found keeps the devices asked for from being dumped.
+fn keeps_from_dumping(findings: &Findings, wanted: Option<&[RangeInclusive<u64>]>) -> bool {
+    let mut fatal = findings.counts().iter().filter(|(code, _)| code.problem().severity == Severity::Fatal);
+    fatal.any(|(code, count)| {
+        // A device that is too short keeps nobody from what is on it: blocks that are not there tell themselves.
+        let judged = |finding: &&Finding| finding.code == *code && !lies_elsewhere(finding, wanted);
+        let all_known = findings.iter().filter(|finding| finding.code == *code).count() as u64 == *count;
+        *code != Code::DeviceTooShort && (!all_known || findings.iter().any(|finding| judged(&finding)))
+    })
+}
+
+/// Whether a finding is about a part of an upper tree that no device asked for is in.
+fn lies_elsewhere(finding: &Finding, wanted: Option<&[RangeInclusive<u64>]>) -> bool {
+    let upper = [Area::Details, Area::TopLevel, Area::SnapshotDetails, Area::SnapshotTopLevel];
+    let (Some(wanted), Some(keys)) = (wanted, finding.place.keys) else { return false };
+    let before = |range: &RangeInclusive<u64>| keys.end.is_some_and(|end| end <= *range.start());
+    upper.contains(&finding.place.area) && wanted.iter().all(|range| before(range) || keys.begin > *range.end())
 }
 
 /// Keeps the devices asked for; returns what was asked for in vain.
@@ -224,32 +259,20 @@ fn select(devices: &mut Devices, wanted: Option<&[RangeInclusive<u64>]>) -> Vec<
     missing
 }
 
-/// The devices that both trees know; it is damage where one of them does not.
-fn pair(devices: &Devices, roots: &Roots, findings: &mut Findings) -> Vec<(Device, BlockNr)> {
-    let mut paired = Vec::new();
-    for (id, DeviceRoots { details, root }) in &devices.by_id {
-        match (details, root) {
-            (Some(details), Some(root)) => {
-                let device = Device {
-                    id: *id,
-                    mapped_blocks: details.mapped_blocks.get(),
-                    transaction: details.transaction_id.get(),
-                    creation_time: details.creation_time.get(),
-                    snapshotted_time: details.snapshotted_time.get(),
-                };
-                paired.push((device, *root));
-            }
-            (None, _) => {
-                let place = base::Place::device(roots.details_area(), *id);
-                findings.push(Finding::new(Code::DeviceWithoutDetails, place));
-            }
-            (Some(_), None) => {
-                let place = base::Place::device(roots.top_level_area(), *id);
-                findings.push(Finding::new(Code::DeviceWithoutMappings, place));
-            }
-        }
-    }
-    paired
+/// The devices that both trees know.
+fn paired(devices: &Devices) -> Vec<(Device, BlockNr)> {
+    let known = devices.by_id.iter().filter_map(|(id, device)| Some((id, device.details?, device.root?)));
+    let device = |(id, details, root): (&ThinId, DeviceDetails, BlockNr)| {
+        let device = Device {
+            id: *id,
+            mapped_blocks: details.mapped_blocks.get(),
+            transaction: details.transaction_id.get(),
+            creation_time: details.creation_time.get(),
+            snapshotted_time: details.snapshotted_time.get(),
+        };
+        (device, root)
+    };
+    known.map(device).collect()
 }
 
 fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {

@@ -10,7 +10,7 @@ use crate::format::{BLOCK_SECTORS, BlockFault};
 use crate::pdata::forest::{Forest, Root};
 use crate::pdata::ledger::BlockUse;
 use crate::pdata::walk::{NoVisitor, TreeKind, Walker};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::FromBytes;
 
 /// The details tree.
@@ -84,17 +84,23 @@ fn judge_fields(found: &ThinSuperblock, source: &dyn BlockSource, findings: &mut
         Code::SuperblockFeatures,
         format!("compat_ro {:#x}, incompat {:#x}", features[0], features[1]),
     );
-    let other_flags = found.flags.get() & !FLAG_NEEDS_CHECK;
-    judge(other_flags != 0, Code::SuperblockFlags, format!("{other_flags:#x}"));
+    let (other_flags, compat) = (found.flags.get() & !FLAG_NEEDS_CHECK, found.compat_flags.get());
+    judge(other_flags | compat != 0, Code::SuperblockFlags, format!("flags {other_flags:#x}, compat {compat:#x}"));
     judge(found.needs_check(), Code::NeedsCheck, String::new());
     let size = found.data_block_size.get();
     judge(!superblock::data_block_size_is_valid(size), Code::SuperblockDataBlockSize, format!("{size} sectors"));
     let size = u64::from(found.metadata_block_size.get());
     judge(size != BLOCK_SECTORS, Code::SuperblockMetadataBlockSize, format!("{size} sectors"));
+    let (formatted, managed) = (found.metadata_nr_blocks.get(), found.metadata_space_map.nr_blocks.get());
+    // The kernel does not raise the first when the device grows, and may not have cut it at the largest map.
+    let contradicts = formatted == 0 || (formatted > managed && managed < MAX_METADATA_BLOCKS);
+    judge(contradicts, Code::SuperblockMetadataSize, format!("formatted with {formatted} blocks, now {managed}"));
     let time = found.time.get();
     judge(time >= TIME_LIMIT, Code::SuperblockTime, format!("{time}"));
     let (said, there) = (found.metadata_space_map.nr_blocks.get(), source.nr_blocks());
     judge(said > there, Code::DeviceTooShort, format!("{there} blocks instead of {said}"));
+    let unused = said < there && said < MAX_METADATA_BLOCKS;
+    judge(unused, Code::DeviceLarger, format!("{there} blocks, {said} are managed"));
 }
 
 /// Which metadata snapshot is wanted.
@@ -137,10 +143,11 @@ pub fn find_snapshot(superblock: &ThinSuperblock, wanted: Snapshot) -> Result<Bl
     }
 }
 
-/// Reads the superblock that a metadata snapshot keeps. Findings say why there is none.
+/// Reads the superblock that a metadata snapshot of the pool `live` keeps. Findings say why there is none.
 pub fn snapshot_superblock(
     source: &dyn BlockSource,
     location: BlockNr,
+    live: &ThinSuperblock,
     findings: &mut Findings,
 ) -> Option<ThinSuperblock> {
     let place = Place::block(Area::SnapshotSuperblock, location);
@@ -153,7 +160,10 @@ pub fn snapshot_superblock(
         }
     };
     match ThinSuperblock::verify(&block, location) {
-        Ok(found) if found.magic.get() == superblock::THIN_MAGIC => Some(found.clone()),
+        Ok(found) if found.magic.get() == superblock::THIN_MAGIC => {
+            judge_snapshot_fields(found, live, place, findings);
+            Some(found.clone())
+        }
         Ok(found) => {
             findings.push(invalid(format!("magic number {}", found.magic.get())));
             None
@@ -162,6 +172,25 @@ pub fn snapshot_superblock(
             findings.push(invalid(fault.to_string()));
             None
         }
+    }
+}
+
+/// Holds the copy of a superblock against the one that it was made from (docs/format.md 4.5).
+fn judge_snapshot_fields(held: &ThinSuperblock, live: &ThinSuperblock, place: Place, findings: &mut Findings) {
+    let features = |superblock: &ThinSuperblock| {
+        [superblock.compat_flags, superblock.compat_ro_flags, superblock.incompat_flags].map(|flags| flags.get())
+    };
+    let rules = [
+        ("its version is another one", held.version != live.version),
+        ("its data block size is another one", held.data_block_size != live.data_block_size),
+        ("its metadata block size is another one", held.metadata_block_size != live.metadata_block_size),
+        ("its feature flags are others", features(held) != features(live)),
+        ("it has flags that are not known", held.flags.get() & !FLAG_NEEDS_CHECK != 0),
+        ("its time lies in the future", held.time.get() > live.time.get()),
+        ("it holds a metadata snapshot of its own", held.held_root().is_some()),
+    ];
+    for (what, _) in rules.iter().filter(|(_, broken)| *broken) {
+        findings.push(Finding::with(Code::SnapshotFields, place, *what));
     }
 }
 
@@ -220,6 +249,8 @@ pub struct DeviceRoots {
     pub details: Option<DeviceDetails>,
     /// From the upper mapping tree.
     pub root: Option<BlockNr>,
+    /// The leaf of the upper mapping tree that leads to `root`.
+    pub leaf: Option<BlockNr>,
 }
 
 /// Walks the details trees and upper mapping trees of all `pairs`; returns their devices in the same order.
@@ -239,14 +270,15 @@ fn collect(walker: &mut Walker<'_>, pair: &Roots, details: &Forest, top: &Forest
         details_whole: whole(details, pair.details),
         top_level_whole: whole(top, pair.mapping),
     };
-    let read = details.entries(walker.source, pair.details, &mut |key, value| {
+    let read = details.entries(walker.source, pair.details, &mut |_, key, value| {
         if let Ok(found) = DeviceDetails::read_from_bytes(value) {
             devices.by_id.entry(ThinId(key)).or_default().details = Some(found);
         }
     });
-    let read_top = top.entries(walker.source, pair.mapping, &mut |key, value| {
+    let read_top = top.entries(walker.source, pair.mapping, &mut |leaf, key, value| {
         if let Ok(bytes) = value.try_into() {
-            devices.by_id.entry(ThinId(key)).or_default().root = Some(BlockNr(u64::from_le_bytes(bytes)));
+            let device = devices.by_id.entry(ThinId(key)).or_default();
+            (device.root, device.leaf) = (Some(BlockNr(u64::from_le_bytes(bytes))), Some(leaf));
         }
     });
     for (area, result) in [(pair.details_area(), read), (pair.top_level_area(), read_top)] {
@@ -259,19 +291,23 @@ fn collect(walker: &mut Walker<'_>, pair: &Roots, details: &Forest, top: &Forest
 }
 
 /// Walks the mapping trees of all devices of all `pairs`, each node once.
+///
+/// Upper leaves that a pair shares with one before it lead to the same roots; their references count once
+/// (docs/format.md 3.7).
 pub fn mappings<V: crate::pdata::walk::LeafVisitor>(
     walker: &mut Walker<'_>,
     pairs: &[(Roots, &Devices)],
     visitor: &V,
 ) -> Forest {
-    let roots = pairs
-        .iter()
-        .flat_map(|(pair, devices)| {
-            devices.by_id.iter().filter_map(|(id, device)| {
-                let device_root = |block| Root { block, area: pair.mappings_area(), device: Some(*id) };
-                device.root.map(device_root)
-            })
-        })
-        .collect();
+    let mut roots = Vec::new();
+    let mut counted = BTreeSet::new();
+    for (pair, devices) in pairs {
+        let is_new = |device: &DeviceRoots| device.leaf.is_none_or(|leaf| !counted.contains(&leaf));
+        for (id, device) in devices.by_id.iter().filter(|(_, device)| is_new(device)) {
+            let device_root = |block| Root { block, area: pair.mappings_area(), device: Some(*id) };
+            roots.extend(device.root.map(device_root));
+        }
+        counted.extend(devices.by_id.values().filter_map(|device| device.leaf));
+    }
     walker.walk(MAPPING_TREE, roots, visitor)
 }

@@ -8,6 +8,7 @@ pub mod dump;
 mod emit;
 pub mod fix;
 pub mod items;
+pub mod judge;
 pub mod load;
 pub mod model;
 pub mod recording;

@@ -102,7 +102,7 @@ fn tree(
     let mut findings = Findings::new();
     let mut walker = Walker { source, ledger, findings: &mut findings, progress: &NoProgress };
     let forest = walker.walk(kind, roots, &NoVisitor);
-    let read = forest.entries(source, root, entry);
+    let read = forest.entries(source, root, &mut |_, key, value| entry(key, value));
     let nodes: Vec<BlockNr> = forest.reached().collect();
     let alone = nodes.iter().all(|node| is_untaken(taken, *node) && ledger.count(*node) == 1);
     (read.is_ok() && forest.is_whole() && alone && !nodes.is_empty()).then_some(nodes)

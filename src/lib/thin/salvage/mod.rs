@@ -176,11 +176,12 @@ impl Work<'_> {
     }
 
     fn snapshot(&self, walker: &mut Walker<'_>) -> Option<Roots> {
-        let location = self.superblock?.held_root()?;
+        let live = self.superblock?;
+        let location = live.held_root()?;
         if walker.ledger.refer(location, BlockUse::Superblock) != Referred::First {
             return None;
         }
-        let superblock = load::snapshot_superblock(self.source, location, walker.findings)?;
+        let superblock = load::snapshot_superblock(self.source, location, live, walker.findings)?;
         Some(Roots::of(&superblock, true))
     }
 
