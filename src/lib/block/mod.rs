@@ -10,7 +10,8 @@ pub mod output;
 mod runs;
 pub mod signals;
 pub mod source;
+pub mod spool;
 pub mod testing;
 
-pub use output::{BlockOutput, FileOutput, OpenOutputError, WriteError};
+pub use output::{BlockOutput, FileOutput, OpenOutputError, WriteError, is_same_file};
 pub use source::{BlockSource, ReadError, Visit};

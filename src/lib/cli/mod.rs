@@ -4,6 +4,7 @@
 
 pub mod arguments;
 pub mod context;
+mod destination;
 mod dispatch;
 pub mod exit;
 pub mod id_list;
@@ -15,6 +16,8 @@ pub mod progress;
 pub mod registry;
 mod thin_check;
 mod thin_dump;
+mod thin_metadata_pack;
+mod thin_metadata_unpack;
 mod thin_repair;
 mod thin_restore;
 mod thin_undo;

@@ -1,0 +1,138 @@
+//! `thin_metadata_unpack`: the image that a packed file was made of.
+
+use super::context::Context;
+use super::destination;
+use super::exit::Outcome;
+use super::manual::{Part, Section, exit_status};
+use super::options::{self, INPUT, OUTPUT, flag, value};
+use super::registry::Tool;
+use super::thin_metadata_pack::threads;
+use crate::base::BlockNr;
+use crate::block::memory::MemorySource;
+use crate::block::{BlockOutput, BlockSource, FileOutput, spool};
+use crate::format::{BLOCK_SIZE, Block};
+use crate::pack::decode;
+use anyhow::{Context as _, bail};
+use clap::{ArgMatches, Command, value_parser};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+pub(super) const TOOL: Tool =
+    Tool { name: "thin_metadata_unpack", about: "Unpack a packed image of metadata", arguments, run, manual };
+
+/// More than any packed image has.
+const INPUT_BYTES_MAX: u64 = 20 << 30;
+
+fn arguments(command: Command) -> Command {
+    let path = || value_parser!(PathBuf);
+    command
+        .arg(value(INPUT, "FILE", path(), "The packed image; - is standard input").short('i').required(true))
+        .arg(
+            value(OUTPUT, "FILE", path(), "The file to make, or a device that is large enough")
+                .short('o')
+                .required_unless_present("check"),
+        )
+        .arg(flag("check", "Only verify the packed image; write nothing").conflicts_with(OUTPUT))
+        .arg(flag("force", "Overwrite a file that holds metadata without asking").short('f'))
+        .arg(options::quiet())
+        .arg(options::threads())
+}
+
+fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
+    let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let (input, output) = (path(INPUT), path(OUTPUT));
+    let image = read(input, threads(matches))?;
+    if matches.get_flag("check") {
+        context.note(format_args!(
+            "{} of {} blocks are packed, all are good",
+            image.nr_present(),
+            BlockSource::nr_blocks(&image)
+        ));
+        return Ok(Outcome::Success);
+    }
+    destination::may_overwrite(output, input, matches.get_flag("force"), context)?;
+    if std::fs::metadata(output).is_ok_and(|found| found.file_type().is_block_device()) {
+        write_device(&image, output)?;
+    } else {
+        destination::replace(output, |file| write_file(&image, file))?;
+    }
+    Ok(Outcome::Success)
+}
+
+/// Reads and verifies all of it before anything is written.
+fn read(input: &Path, threads: usize) -> anyhow::Result<MemorySource> {
+    let cannot = || format!("cannot unpack '{}'", input.display());
+    let file = if input == Path::new("-") {
+        spool::to_memory(&mut io::stdin().lock(), INPUT_BYTES_MAX).with_context(cannot)?
+    } else {
+        let found = std::fs::metadata(input).with_context(cannot)?;
+        if !found.is_file() {
+            bail!("cannot unpack '{}': it is not a regular file; - reads standard input", input.display());
+        }
+        File::open(input).with_context(cannot)?
+    };
+    let len = file.metadata().with_context(cannot)?.len();
+    decode(&file, len, threads).with_context(cannot)
+}
+
+/// The image as a file; blocks of zeros take no room.
+fn write_file(image: &MemorySource, file: &mut File) -> anyhow::Result<()> {
+    file.set_len(BlockSource::nr_blocks(image) * BLOCK_SIZE as u64)?;
+    for location in (0..BlockSource::nr_blocks(image)).map(BlockNr) {
+        match image.get(location) {
+            Some(block) if !is_zero(block) => file.write_all_at(block, location.0 * BLOCK_SIZE as u64)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The image on a device: an old superblock goes first and the new one comes last.
+fn write_device(image: &MemorySource, path: &Path) -> anyhow::Result<()> {
+    let mut device = FileOutput::open(path, None)?;
+    if device.nr_blocks() < BlockSource::nr_blocks(image) {
+        bail!(
+            "'{}' has {} blocks, the image has {}",
+            path.display(),
+            device.nr_blocks(),
+            BlockSource::nr_blocks(image)
+        );
+    }
+    let zeros: Block = [0; BLOCK_SIZE];
+    device.write(BlockNr(0), &zeros)?;
+    device.flush()?;
+    for location in (1..BlockSource::nr_blocks(image)).map(BlockNr) {
+        device.write(location, image.get(location).unwrap_or(&zeros))?;
+    }
+    device.flush()?;
+    device.write(BlockNr(0), image.get(BlockNr(0)).unwrap_or(&zeros))?;
+    Ok(device.flush()?)
+}
+
+fn is_zero(block: &Block) -> bool {
+    crate::format::block::is_zero(block)
+}
+
+fn manual() -> Vec<Section> {
+    vec![
+        Section {
+            title: "DESCRIPTION",
+            parts: vec![Part::text(
+                "thin_metadata_unpack makes the image again from which a packed file was made. Blocks that are not in the \
+                 packed file are zeros. The packed file is verified whole before anything is written; after a failure \
+                 the output is as it was.",
+            )],
+        },
+        exit_status(vec![]),
+        Section {
+            title: "EXAMPLES",
+            parts: vec![
+                Part::example("thin_metadata_unpack -i pool.pack -o pool.img"),
+                Part::text("Verify a packed file without unpacking it:"),
+                Part::example("thin_metadata_unpack --check -i pool.pack"),
+            ],
+        },
+    ]
+}
