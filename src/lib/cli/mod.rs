@@ -15,6 +15,7 @@ pub mod progress;
 pub mod registry;
 mod thin_check;
 mod thin_dump;
+mod thin_generate_metadata;
 mod thin_repair;
 mod thin_restore;
 mod thin_undo;

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::exit::Outcome;
 use super::manual::Section;
-use super::{install, options, thin_check, thin_dump, thin_repair, thin_restore, thin_undo};
+use super::{install, options, thin_check, thin_dump, thin_generate_metadata, thin_repair, thin_restore, thin_undo};
 use clap::{ArgMatches, Command};
 
 /// One tool.
@@ -29,7 +29,14 @@ impl Tool {
 }
 
 /// Every tool, by name.
-pub const TOOLS: &[Tool] = &[thin_check::TOOL, thin_dump::TOOL, thin_repair::TOOL, thin_restore::TOOL, thin_undo::TOOL];
+pub const TOOLS: &[Tool] = &[
+    thin_check::TOOL,
+    thin_dump::TOOL,
+    thin_generate_metadata::TOOL,
+    thin_repair::TOOL,
+    thin_restore::TOOL,
+    thin_undo::TOOL,
+];
 
 /// What the multi-call binary itself can do: called by first argument only, without links.
 pub const COMMANDS: &[Tool] = &[install::COMMAND];
