@@ -121,6 +121,11 @@ impl BlockOutput for MemorySource {
         self.put(location, block).map_err(|_| WriteError::OutOfRange { block: location, nr_blocks })
     }
 
+    fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError> {
+        let out_of_range = WriteError::OutOfRange { block: location, nr_blocks: self.nr_blocks };
+        self.get(location).map(|block| Box::new(*block)).ok_or(out_of_range)
+    }
+
     fn flush(&mut self) -> Result<(), WriteError> {
         Ok(())
     }

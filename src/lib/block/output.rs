@@ -44,6 +44,12 @@ pub trait BlockOutput: Send {
     /// Where the block is past the end, or writing this or an earlier block failed.
     fn write(&mut self, location: BlockNr, block: &Block) -> Result<(), WriteError>;
 
+    /// A block as it is now: what was written is read back.
+    ///
+    /// # Errors
+    /// Where the block is past the end, or writing what was kept back or reading it failed.
+    fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError>;
+
     /// Makes everything written so far durable. What is written later reaches the medium after it.
     ///
     /// # Errors
@@ -177,6 +183,16 @@ impl BlockOutput for FileOutput {
         Ok(())
     }
 
+    fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError> {
+        if location.0 >= self.nr_blocks {
+            return Err(WriteError::OutOfRange { block: location, nr_blocks: self.nr_blocks });
+        }
+        self.write_batch()?;
+        let mut block = Box::new([0; BLOCK_SIZE]);
+        self.file.read_exact_at(&mut block[..], location.0 * BLOCK_SIZE as u64)?;
+        Ok(block)
+    }
+
     fn flush(&mut self) -> Result<(), WriteError> {
         self.write_batch()?;
         self.file.sync_data()?;
@@ -204,6 +220,8 @@ mod tests {
         for (index, location) in order.iter().enumerate() {
             output.write(BlockNr(*location), &[index as u8; BLOCK_SIZE]).unwrap();
         }
+        assert_eq!(*output.read_back(BlockNr(449)).unwrap(), [(order.len() - 1) as u8; BLOCK_SIZE]);
+        assert_eq!(*output.read_back(BlockNr(1)).unwrap(), [0xee; BLOCK_SIZE]);
         output.flush().unwrap();
         let bytes = std::fs::read(file.path()).unwrap();
         let mut expected = vec![0xee; bytes.len()];

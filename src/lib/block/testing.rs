@@ -6,7 +6,7 @@ use crate::base::BlockNr;
 use crate::format::Block;
 use std::io;
 
-/// Passes everything on until the `fail_at`-th operation (a write or a flush, counted from 0), which fails like
+/// Passes everything on until the `fail_at`-th operation (a write, a flush or a reading back, counted from 0), which fails like
 /// all that follow it.
 #[derive(Debug)]
 pub struct FailingOutput<O> {
@@ -48,6 +48,11 @@ impl<O: BlockOutput> BlockOutput for FailingOutput<O> {
     fn write(&mut self, location: BlockNr, block: &Block) -> Result<(), WriteError> {
         self.step()?;
         self.inner.write(location, block)
+    }
+
+    fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError> {
+        self.step()?;
+        self.inner.read_back(location)
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {
@@ -132,6 +137,14 @@ impl BlockOutput for CrashingOutput {
         }
         self.log.push(Operation::Write(location, Box::new(*block)));
         Ok(())
+    }
+
+    fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError> {
+        let written = self.log.iter().rev().find_map(|operation| match operation {
+            Operation::Write(at, block) if *at == location => Some(block.clone()),
+            _ => None,
+        });
+        written.map_or_else(|| self.before.read_back(location), Ok)
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {

@@ -16,6 +16,7 @@ pub mod progress;
 pub mod registry;
 mod thin_check;
 mod thin_dump;
+mod thin_generate_metadata;
 mod thin_metadata_pack;
 mod thin_metadata_unpack;
 mod thin_repair;

@@ -77,16 +77,20 @@ struct Rung {
     count: u64,
 }
 
-/// All levels above the leaves.
+/// All levels of a tree above nodes that are there, all of one height.
 #[derive(Debug, Default)]
-struct Upper {
+pub struct Spine {
     rungs: Vec<Rung>,
     /// Rungs of the tree at hand; those behind are kept for their memory.
     height: usize,
 }
 
-impl Upper {
-    fn push<S: NodeSink>(&mut self, child: Child, sink: &mut S) -> Result<(), S::Error> {
+impl Spine {
+    /// Appends a node; its keys are above those before. The reference that it got when it was made is used up.
+    ///
+    /// # Errors
+    /// What the sink gives.
+    pub fn push<S: NodeSink>(&mut self, child: Child, sink: &mut S) -> Result<(), S::Error> {
         let mut next = Some(child);
         let mut level = 0;
         while let Some(child) = next {
@@ -113,8 +117,11 @@ impl Upper {
         Ok(full)
     }
 
-    /// Finishes every level and gives the root. At least one node was pushed.
-    fn finish<S: NodeSink>(&mut self, sink: &mut S) -> Result<BlockNr, S::Error> {
+    /// Finishes every level and gives the root, which is the only node where one alone was pushed. At least one was.
+    ///
+    /// # Errors
+    /// What the sink gives.
+    pub fn finish<S: NodeSink>(&mut self, sink: &mut S) -> Result<BlockNr, S::Error> {
         let mut level = 0;
         loop {
             let rung = &mut self.rungs[level];
@@ -143,7 +150,7 @@ impl Upper {
 #[derive(Debug)]
 pub struct TreeBuilder<const V: usize> {
     leaves: Level<V>,
-    upper: Upper,
+    upper: Spine,
     /// The last shared leaf: no parent has it yet, as it may have to be copied.
     held: Option<SharedLeaf>,
     has_leaves: bool,
@@ -193,7 +200,7 @@ impl<const V: usize> TreeBuilder<V> {
 
     /// A builder for trees with values of `V` bytes.
     pub fn new() -> Self {
-        TreeBuilder { leaves: Level::new(FLAG_LEAF), upper: Upper::default(), held: None, has_leaves: false }
+        TreeBuilder { leaves: Level::new(FLAG_LEAF), upper: Spine::default(), held: None, has_leaves: false }
     }
 
     /// Appends an entry.

@@ -7,6 +7,7 @@ pub mod document;
 pub mod dump;
 mod emit;
 pub mod fix;
+pub mod generate;
 pub mod items;
 pub mod judge;
 pub mod load;

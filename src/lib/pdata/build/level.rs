@@ -21,6 +21,11 @@ impl<const V: usize> NodeBuf<V> {
     pub const CAPACITY: usize = max_entries(V);
     const VALUES: usize = HEADER_SIZE + 8 * Self::CAPACITY;
 
+    /// A leaf without entries.
+    pub fn new_leaf() -> Self {
+        NodeBuf::new(FLAG_LEAF)
+    }
+
     fn new(flags: u32) -> Self {
         NodeBuf { block: Box::new([0; BLOCK_SIZE]), len: 0, flags, first_key: 0 }
     }
@@ -55,8 +60,9 @@ impl<const V: usize> NodeBuf<V> {
         self.first_key
     }
 
+    /// Appends an entry; there is room for it, and its key is above those before.
     #[inline]
-    pub(super) fn push(&mut self, key: u64, value: &[u8; V]) {
+    pub fn push(&mut self, key: u64, value: &[u8; V]) {
         if self.len == 0 {
             self.first_key = key;
         }
@@ -76,7 +82,8 @@ impl<const V: usize> NodeBuf<V> {
         (block::le64(&self.block, HEADER_SIZE + 8 * index), value)
     }
 
-    fn clear(&mut self) {
+    /// Takes all entries out.
+    pub fn clear(&mut self) {
         self.len = 0;
     }
 

@@ -92,6 +92,17 @@ impl<'a> ImageWriter<'a> {
         Ok(location)
     }
 
+    /// A block that was written; zeros in a plan.
+    ///
+    /// # Errors
+    /// Where it can't be read.
+    pub fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, CommitError> {
+        match self.output.as_deref_mut() {
+            Some(output) => Ok(output.read_back(location)?),
+            None => Ok(Box::new([0; BLOCK_SIZE])),
+        }
+    }
+
     fn write(&mut self, location: BlockNr, block: &Block) -> Result<(), CommitError> {
         if let Some(output) = self.output.as_deref_mut() {
             output.write(location, block)?;

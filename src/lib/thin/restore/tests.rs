@@ -425,6 +425,9 @@ fn a_text_that_changes_is_noticed() {
             }
             self.inner.write(location, block)
         }
+        fn read_back(&mut self, location: BlockNr) -> Result<Box<crate::format::Block>, crate::block::WriteError> {
+            self.inner.read_back(location)
+        }
         fn flush(&mut self) -> Result<(), crate::block::WriteError> {
             self.inner.flush()
         }
