@@ -1,6 +1,8 @@
 //! Blocks of a file or an exclusively opened device, mapped into memory.
 
+use super::direct::DirectSource;
 use super::guard::Watch;
+use super::open::FileKind;
 use super::runs::{self, Run};
 use super::source::{BlockSource, ReadError, Visit};
 use crate::base::BlockNr;
@@ -9,8 +11,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::ControlFlow;
+use std::os::unix::fs::FileTypeExt;
 use std::ptr;
+use std::sync::OnceLock;
 
 /// Blocks further apart than this are fetched one by one: to map a page that is not wanted costs less than
 /// another system call only for a few.
@@ -57,6 +61,7 @@ pub struct MappedSource {
     watch: Watch,
     mapping: Mapping,
     file: File,
+    direct: OnceLock<Result<DirectSource, ReadError>>,
     nr_blocks: u64,
 }
 
@@ -77,7 +82,7 @@ impl MappedSource {
         let mapping = Mapping::new(&file, len)?;
         // SAFETY: the mapping is ours, of these blocks, and outlives the watch.
         let watch = unsafe { Watch::new(mapping.address.cast(), count) }?;
-        Ok(MappedSource { watch, mapping, file, nr_blocks })
+        Ok(MappedSource { watch, mapping, file, direct: OnceLock::new(), nr_blocks })
     }
 
     fn pointer(&self, block: usize) -> *const Block {
@@ -99,14 +104,29 @@ impl MappedSource {
         self.watch.lend(block).then(|| unsafe { &*pointer })
     }
 
-    /// Reads a block that could not be mapped, to tell why, or because only its neighbour on the page is bad.
+    /// Reads a block that could not be mapped. The page cache reads, and fails, by the dozen of pages; past it only the
+    /// blocks that are bad themselves are lost.
     #[cold]
-    fn read_faulted(&self, location: BlockNr, visit: &mut Visit<'_>) -> std::ops::ControlFlow<()> {
-        let mut copy: Box<Block> = Box::new([0; BLOCK_SIZE]);
-        match self.file.read_exact_at(&mut copy[..], location.0 * BLOCK_SIZE as u64) {
-            Ok(()) => visit(location, Ok(&copy)),
-            Err(error) => visit(location, Err(runs::read_error(&error))),
+    fn read_faulted(&self, location: BlockNr, visit: &mut Visit<'_>) -> ControlFlow<()> {
+        match self.direct.get_or_init(|| self.open_direct()) {
+            Ok(direct) => match direct.read(location) {
+                Ok(block) => visit(location, Ok(&block)),
+                Err(error) => visit(location, Err(error)),
+            },
+            Err(error) => visit(location, Err(error.clone())),
         }
+    }
+
+    fn open_direct(&self) -> Result<DirectSource, ReadError> {
+        let open = || {
+            let kind = if self.file.metadata()?.file_type().is_block_device() {
+                FileKind::BlockDevice
+            } else {
+                FileKind::Regular
+            };
+            DirectSource::new(self.file.try_clone()?, kind, self.nr_blocks)
+        };
+        open().map_err(|error| runs::read_error(&error))
     }
 }
 
@@ -145,7 +165,6 @@ impl BlockSource for MappedSource {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::ops::ControlFlow;
     use std::os::unix::process::ExitStatusExt;
 
     /// A file of so many blocks, each filled with its number plus 1.

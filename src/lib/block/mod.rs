@@ -2,6 +2,7 @@
 //!
 //! Knows files, devices and memory; knows nothing of what the blocks mean.
 
+pub mod direct;
 mod guard;
 pub mod mapped;
 pub mod memory;

@@ -127,6 +127,11 @@ pub fn open(path: &Path, access: Access) -> Result<OpenFile, FileError> {
     if kind == FileKind::Regular && access == Access::Exclusive {
         lock_shared(&file, path)?;
     }
+    if kind == FileKind::BlockDevice && access == Access::Exclusive {
+        // Until a moment ago the kernel may have written underneath the page cache, which somebody who still has the
+        // device open may have kept alive. Without the right to drop it there is nothing that could be done.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    }
     let len = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
         .and_then(|len| rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map(|_| len))
         .map_err(|error| FileError::io(path, "find the size of", error))?;

@@ -145,8 +145,15 @@ pub enum StreamError {
 /// # Errors
 /// Where the stream fails, or is no image of metadata by its size.
 pub(super) fn read_image(stream: &mut dyn Read, input_bytes: u64) -> Result<(MemorySource, u64), StreamError> {
-    let max_blocks = bound::max_blocks(input_bytes);
-    let mut image = MemorySource::new(IMAGE_BLOCKS_MAX);
+    read_image_within(stream, IMAGE_BLOCKS_MAX, bound::max_blocks(input_bytes))
+}
+
+fn read_image_within(
+    stream: &mut dyn Read,
+    max_image: u64,
+    max_blocks: u64,
+) -> Result<(MemorySource, u64), StreamError> {
+    let mut image = MemorySource::new(max_image);
     let mut bytes: Box<Block> = Box::new([0; BLOCK_SIZE]);
     let mut location = BlockNr(0);
     loop {
@@ -155,7 +162,7 @@ pub(super) fn read_image(stream: &mut dyn Read, input_bytes: u64) -> Result<(Mem
             image.resize(location.0);
             return Ok((image, len as u64));
         }
-        if location.0 >= IMAGE_BLOCKS_MAX {
+        if location.0 >= max_image {
             return Err(StreamError::TooLarge);
         }
         if !block::is_zero(&bytes) {
@@ -165,5 +172,22 @@ pub(super) fn read_image(stream: &mut dyn Read, input_bytes: u64) -> Result<(Mem
             image.put(location, &bytes).map_err(|error| io::Error::other(error.to_string()))?;
         }
         location.0 += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::BlockSource;
+
+    #[test]
+    fn an_image_is_bounded_in_length_and_in_what_is_kept() {
+        let zeros = |len| io::repeat(0).take(len);
+        let (image, trailing) = read_image_within(&mut zeros(10 * 4096 + 7), 10, 0).unwrap();
+        assert_eq!((image.nr_blocks(), image.nr_present(), trailing), (10, 0, 7));
+        assert!(matches!(read_image_within(&mut zeros(11 * 4096), 10, 0), Err(StreamError::TooLarge)));
+        assert!(matches!(read_image_within(&mut io::repeat(0), 10, 0), Err(StreamError::TooLarge)));
+        assert!(matches!(read_image_within(&mut io::repeat(1), 10, 3), Err(StreamError::Bomb(3))));
+        assert_eq!(read_image_within(&mut io::repeat(1).take(3 * 4096), 10, 3).unwrap().0.nr_present(), 3);
     }
 }

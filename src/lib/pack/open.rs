@@ -4,13 +4,15 @@ use super::bound;
 use super::compressed::{Compression, StreamError, read_image};
 use super::decode::{PackError, decode_stream};
 use super::header::is_pack;
+use crate::block::direct::DirectSource;
 use crate::block::mapped::MappedSource;
 use crate::block::memory::MemorySource;
 use crate::block::open::{FileError, FileKind, OpenFile};
 use crate::block::{self, BlockSource};
 use crate::format::BLOCK_SIZE;
 use crate::format::foreign::{self, Foreign};
-use std::io::{BufReader, Read};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -118,8 +120,12 @@ pub enum OpenError {
 /// Where it cannot be read, or cannot be metadata. Damage inside is not looked for.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let opened = block::open::open(path, options.access)?;
-    let head = read_head(&opened, path)?;
     let path = path.to_path_buf();
+    let direct = options.direct || options.access == Access::Live;
+    if direct && opened.kind == FileKind::BlockDevice {
+        return open_raw(path, opened, direct);
+    }
+    let head = read_head(&opened, &path)?;
     if foreign::recognise(&head) == Some(Foreign::Xml) {
         return Err(OpenError::Xml { path });
     }
@@ -136,21 +142,36 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
             return Err(OpenError::Bzip2 { path });
         }
     }
-    open_raw(path, opened)
+    open_raw(path, opened, direct)
 }
 
-fn open_raw(path: PathBuf, opened: OpenFile) -> Result<Opened, OpenError> {
+fn open_raw(path: PathBuf, opened: OpenFile, direct: bool) -> Result<Opened, OpenError> {
     let OpenFile { file, kind, len } = opened;
     let nr_blocks = len / BLOCK_SIZE as u64;
     if nr_blocks == 0 {
         return Err(OpenError::TooSmall { path, len });
     }
-    let source = MappedSource::new(file, nr_blocks).map_err(|source| FileError::Io { path, doing: "map", source })?;
+    let (source, cached): (Box<dyn BlockSource>, bool) = if direct {
+        let source = DirectSource::new(file, kind, nr_blocks).map_err(|error| FileError::io(&path, "read", error))?;
+        let cached = source.is_cached();
+        (Box::new(source), cached)
+    } else {
+        (map(file, nr_blocks).map_err(|error| FileError::io(&path, "map", error))?, false)
+    };
     let form = match kind {
         FileKind::Regular => Form::RawFile,
         FileKind::BlockDevice => Form::BlockDevice,
     };
-    Ok(Opened { source: Box::new(source), form, trailing_bytes: len % BLOCK_SIZE as u64, cached: false })
+    Ok(Opened { source, form, trailing_bytes: len % BLOCK_SIZE as u64, cached })
+}
+
+/// Maps a file, or reads it where its file system has no mappings or the address space is too small.
+fn map(file: File, nr_blocks: u64) -> io::Result<Box<dyn BlockSource>> {
+    let reserve = file.try_clone()?;
+    match MappedSource::new(file, nr_blocks) {
+        Ok(source) => Ok(Box::new(source)),
+        Err(_) => Ok(Box::new(DirectSource::cached(reserve, nr_blocks))),
+    }
 }
 
 fn read_head(opened: &OpenFile, path: &Path) -> Result<Vec<u8>, FileError> {
@@ -192,7 +213,6 @@ mod tests {
     use super::*;
     use crate::base::BlockNr;
     use crate::block::ReadError;
-    use std::fs::File;
     use std::os::fd::AsRawFd;
 
     fn refusal(path: impl AsRef<Path>) -> String {
