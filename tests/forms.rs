@@ -3,9 +3,15 @@
 mod support;
 
 use dmeta::base::NoProgress;
+use dmeta::pack;
 use dmeta::thin::dump::{DumpOptions, dump};
+use flate2::write::GzEncoder;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use support::pool_text::PoolText;
 use support::{cases, memory_image, run};
 
@@ -50,15 +56,107 @@ fn checks_say_the_same_with_any_number_of_threads() {
     }
 }
 
+/// The same metadata in every form that a tool takes.
+fn all_forms(raw: &Path) -> Vec<PathBuf> {
+    let image = memory_image(raw);
+    let mut packed = Vec::new();
+    pack::encode(&image, &mut packed, 2).unwrap();
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let (packed_gzip, raw_gzip) = (gzip(&packed), gzip(&fs::read(raw).unwrap()));
+    let form = |extension: &str, bytes: Vec<u8>| {
+        let path = raw.with_extension(extension);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    vec![raw.into(), form("pack", packed), form("pack.gz", packed_gzip), form("img.gz", raw_gzip)]
+}
+
 #[test]
 fn the_form_of_the_metadata_does_not_show() {
     for case in cases::pools() {
         let folder = tempfile::tempdir().unwrap();
-        let image = case.image(folder.path());
-        let raw = dump_of(&image, &[]);
+        let raw = case.image(folder.path());
         let mut from_memory = Vec::new();
-        dump(&memory_image(&image), &DumpOptions::default(), &mut from_memory, &NoProgress).unwrap();
-        assert!(raw.as_bytes() == from_memory, "{}", case.name);
+        dump(&memory_image(&raw), &DumpOptions::default(), &mut from_memory, &NoProgress).unwrap();
+        let mut forms = all_forms(&raw);
+        forms.push(case.folder.join("image.img.xz"));
+        // Small images show as well as large ones that compressed data are seen through.
+        forms.retain(|form| {
+            form.extension().is_some_and(|name| name == "pack") || case.number("metadata_total") <= 1024
+        });
+        let check = |form: &Path| {
+            let run = run("thin_check", [form]);
+            (run.code, run.stdout, run.stderr)
+        };
+        let checked = check(&raw);
+        for form in &forms {
+            assert!(dump_of(form, &[]).as_bytes() == from_memory, "{}", form.display());
+            assert_eq!(check(form), checked, "{}", form.display());
+        }
+    }
+}
+
+/// A pool that is large enough for work to be shared out: two thousand leaves, of which several devices share some.
+fn large_pool(folder: &Path) -> PathBuf {
+    let mut xml = String::from(
+        "<superblock uuid=\"\" time=\"3\" transaction=\"7\" flags=\"0\" version=\"2\" data_block_size=\"128\" \
+         nr_data_blocks=\"1000000\">\n<def name=\"9\">\n",
+    );
+    let mappings = |xml: &mut String, range: Range<u64>| {
+        for at in range {
+            let (thin, data, time) = (at * 3 / 2, at * 7 % 999_983, at % 4);
+            let _ = writeln!(xml, "<single_mapping origin_block=\"{thin}\" data_block=\"{data}\" time=\"{time}\"/>");
+        }
+    };
+    mappings(&mut xml, 100_000..200_000);
+    xml.push_str("</def>\n");
+    for (id, before, behind) in [(0, 0..100_000, 200_000..300_000), (1, 0..3, 200_000..300_000), (7, 0..0, 0..0)] {
+        let mapped = before.end - before.start + 100_000 + behind.end - behind.start;
+        let _ = writeln!(
+            xml,
+            "<device dev_id=\"{id}\" mapped_blocks=\"{mapped}\" transaction=\"0\" creation_time=\"0\" snap_time=\"3\">"
+        );
+        mappings(&mut xml, before);
+        xml.push_str("<ref name=\"9\"/>\n");
+        mappings(&mut xml, behind);
+        xml.push_str("</device>\n");
+    }
+    xml.push_str("</superblock>\n");
+    let (source, image) = (folder.join("pool.xml"), folder.join("pool.img"));
+    fs::write(&source, xml).unwrap();
+    fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    run("thin_restore", ["-i".as_ref(), source.as_os_str(), "-o".as_ref(), image.as_os_str()]).expect_code(0);
+    image
+}
+
+#[test]
+fn many_threads_share_the_work_on_a_large_pool_and_do_not_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = large_pool(folder.path());
+    let source = PoolText::from_xml(&fs::read_to_string(folder.path().join("pool.xml")).unwrap());
+    for options in [&[][..], &["--flat"], &["-f", "json"], &["-f", "human_readable"], &["--dev-id", "0,7"]] {
+        let one = dump_of(&image, &[options, &["--threads", "1"]].concat());
+        for threads in ["2", "7"] {
+            assert!(one == dump_of(&image, &[options, &["--threads", threads]].concat()), "{options:?} {threads}");
+        }
+        let pool = match options {
+            ["-f", "json"] => PoolText::from_json(&one),
+            ["-f", "human_readable"] => PoolText::from_human_readable(&one),
+            _ => PoolText::from_xml(&one),
+        };
+        for device in &pool.devices {
+            let origin = source.devices.iter().find(|origin| origin.id() == device.id()).unwrap();
+            assert!(pool.mappings(device) == source.mappings(origin), "{options:?}, device {}", device.id());
+        }
+    }
+    let check = |threads: &str| run("thin_check", ["--threads".as_ref(), threads.as_ref(), image.as_os_str()]);
+    let one = check("1");
+    for threads in ["2", "7"] {
+        check(threads).expect_code(0).expect("the same", |run| run.stderr == one.stderr);
     }
 }
 
