@@ -59,7 +59,7 @@ impl Scene {
     }
 
     /// The node above a block.
-    fn above(&self, block: u64) -> u64 {
+    pub fn above(&self, block: u64) -> u64 {
         self.reached[&block].parent.unwrap().0
     }
 
@@ -77,7 +77,7 @@ impl Scene {
         });
     }
 
-    fn value(&self, block: u64, entry: usize) -> u64 {
+    pub fn value(&self, block: u64, entry: usize) -> u64 {
         let bytes = self.image.block(block);
         le64(&bytes, 32 + 8 * le32(&bytes, 20) as usize + le32(&bytes, 24) as usize * entry)
     }

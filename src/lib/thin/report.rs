@@ -132,11 +132,16 @@ impl Report {
                     && self.findings.count(Code::SuperblockVersion) == 0
                     && self.findings.count(Code::SuperblockFeatures) == 0
                     && self.findings.count(Code::DeviceTooShort) == 0
-                    && (self.devices.is_empty() == self.top_level_whole
-                        || self.devices.iter().any(|device| device.found.is_none_or(|found| found > 0)));
+                    && self.something_can_be_read();
                 if usable { Verdict::Loss } else { Verdict::Broken }
             }
         }
+    }
+
+    /// Whether any device can be read, or it is known that there is none.
+    fn something_can_be_read(&self) -> bool {
+        let can_be_read = |device: &DeviceReport| device.whole || device.found.is_some_and(|found| found > 0);
+        if self.devices.is_empty() { self.top_level_whole } else { self.devices.iter().any(can_be_read) }
     }
 
     /// The command that helps, in words that fit behind the verdict.
