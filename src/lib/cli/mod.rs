@@ -15,6 +15,7 @@ pub mod output;
 pub mod progress;
 pub mod registry;
 mod thin_check;
+mod thin_delete;
 mod thin_dump;
 mod thin_generate_metadata;
 mod thin_metadata_pack;

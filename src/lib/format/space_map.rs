@@ -89,6 +89,19 @@ pub fn bitmap_count(block: &Block, entry: usize) -> u8 {
     ((bits & 1) << 1) | ((bits >> 1) & 1)
 }
 
+/// Calls `each` with every entry whose count is 0 in `new` and not in `old`, in ascending order.
+pub fn freed_entries(old: &Block, new: &Block, each: &mut dyn FnMut(u32)) {
+    const LOW: u64 = 0x5555_5555_5555_5555;
+    for (index, (old, new)) in bitmap_words(old).iter().zip(bitmap_words(new)).enumerate() {
+        let used = |word: u64| (word | word >> 1) & LOW;
+        let mut freed = used(old.get()) & !used(new.get());
+        while freed != 0 {
+            each(index as u32 * 32 + freed.trailing_zeros() / 2);
+            freed &= freed - 1;
+        }
+    }
+}
+
 /// Sets the count of an entry, 0 ..= 3. `entry` is below 16320. The block has to be sealed afterwards.
 pub fn set_bitmap_count(block: &mut Block, entry: usize, count: u8) {
     assert!(count <= 3);
@@ -117,6 +130,18 @@ mod tests {
             assert_eq!(bitmap_count(&block, entry), count);
         }
         assert_eq!(bitmap_count(&block, 32), 1);
+    }
+
+    #[test]
+    fn freed_entries_are_found() {
+        let (mut old, mut new) = ([0; BLOCK_SIZE], [0; BLOCK_SIZE]);
+        for (entry, before, after) in [(0, 1, 0), (31, 3, 0), (32, 2, 1), (33, 0, 1), (16_319, 2, 0)] {
+            set_bitmap_count(&mut old, entry, before);
+            set_bitmap_count(&mut new, entry, after);
+        }
+        let mut freed = Vec::new();
+        freed_entries(&old, &new, &mut |entry| freed.push(entry));
+        assert_eq!(freed, [0, 31, 16_319]);
     }
 
     #[test]

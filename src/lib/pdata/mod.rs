@@ -5,6 +5,7 @@
 pub mod build;
 pub mod commit;
 pub mod counts;
+pub mod edit;
 pub mod forest;
 pub mod ledger;
 pub mod space_map;

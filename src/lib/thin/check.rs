@@ -235,9 +235,9 @@ fn unread_device(pair: &Roots, id: ThinId, device: &DeviceRoots) -> DeviceReport
 }
 
 /// Judges mappings, and counts the data blocks that they lead to.
-struct MappingVisitor {
-    counts: Counts,
-    bounds: Bounds,
+pub(super) struct MappingVisitor {
+    pub(super) counts: Counts,
+    pub(super) bounds: Bounds,
 }
 
 impl LeafVisitor for MappingVisitor {

@@ -15,6 +15,7 @@ pub use transaction::{SealedTransaction, Transaction, replace_superblock};
 pub use undo::{Undo, UndoError};
 
 use super::space_map::ExpectedCounts;
+use crate::base::BlockNr;
 use crate::block::WriteError;
 use crate::format::space_map::SpaceMapRoot;
 
@@ -40,6 +41,14 @@ pub enum CommitError {
         needed: u64,
         /// Blocks that are free.
         free: u64,
+    },
+    /// What the change is made from is damaged. Nothing was written.
+    #[error("block {block} can't be used: {detail}")]
+    Unsound {
+        /// The block.
+        block: BlockNr,
+        /// What is wrong with it.
+        detail: String,
     },
     /// The output failed.
     #[error(transparent)]

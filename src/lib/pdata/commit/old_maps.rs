@@ -24,8 +24,14 @@ pub(super) struct OldMap {
 }
 
 impl OldMap {
-    /// Loads the data space map. Blocks that `taken` counts belong to something else.
-    pub(super) fn load_data(source: &dyn BlockSource, root: &SpaceMapRoot, taken: &[u32]) -> OldMap {
+    /// Loads the data space map, its tree of counts only where that may stay in use. Blocks that `taken` counts belong
+    /// to something else.
+    pub(super) fn load_data(
+        source: &dyn BlockSource,
+        root: &SpaceMapRoot,
+        taken: &[u32],
+        with_overflow: bool,
+    ) -> OldMap {
         let mut ledger = Ledger::new(taken.len() as u64);
         let mut map = OldMap { index_root: BlockNr(root.bitmap_root.get()), ..OldMap::default() };
         let mut keys = Vec::new();
@@ -39,7 +45,9 @@ impl OldMap {
             map.index_nodes = None;
             map.entries.clear();
         }
-        map.load_overflow(source, &mut ledger, root, taken);
+        if with_overflow {
+            map.load_overflow(source, &mut ledger, root, taken);
+        }
         map
     }
 
@@ -119,9 +127,15 @@ fn metadata_index(source: &dyn BlockSource, root: &SpaceMapRoot, nr_blocks: u64)
     space_map::index_entries(&content, bitmaps as usize).to_vec()
 }
 
-/// A bit for each block that is free in the committed state: nothing in `ledger` leads to it, and its bitmap says so,
-/// where that can be read.
-pub(super) fn free_blocks(source: &dyn BlockSource, root: &SpaceMapRoot, ledger: &Ledger, nr_blocks: u64) -> Vec<u64> {
+/// A bit for each block that is free in the committed state: nothing in `ledger` leads to it, and its bitmap says so.
+/// Where that can't be read, `ledger` alone decides if it has `all` references; else nothing is free.
+pub(super) fn free_blocks(
+    source: &dyn BlockSource,
+    root: &SpaceMapRoot,
+    ledger: &Ledger,
+    nr_blocks: u64,
+    all: bool,
+) -> Vec<u64> {
     let index = metadata_index(source, root, nr_blocks);
     let mut free = vec![0u64; nr_blocks.div_ceil(64) as usize];
     for bitmap in 0..space_map::nr_bitmaps(nr_blocks) {
@@ -133,7 +147,7 @@ pub(super) fn free_blocks(source: &dyn BlockSource, root: &SpaceMapRoot, ledger:
         for block in begin.max(1)..(begin + ENTRIES_PER_BITMAP).min(nr_blocks) {
             let counted = content
                 .as_ref()
-                .is_some_and(|(_, content)| space_map::bitmap_count(content, (block - begin) as usize) > 0);
+                .map_or(!all, |(_, content)| space_map::bitmap_count(content, (block - begin) as usize) > 0);
             if !counted && ledger.count(BlockNr(block)) == 0 {
                 free[(block / 64) as usize] |= 1 << (block % 64);
             }

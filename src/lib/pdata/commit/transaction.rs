@@ -14,6 +14,7 @@ use crate::pdata::counts::BitmapCounts;
 use crate::pdata::ledger::Ledger;
 use crate::pdata::space_map_write::{self, COUNT_SIZE, INDEX_ENTRY_SIZE};
 use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
 
 /// A change that is being put together. Nothing is written before [`SealedTransaction::commit`].
 ///
@@ -34,6 +35,8 @@ pub struct Transaction<'a> {
     /// References in the new state.
     counts: Vec<u32>,
     staged: Vec<(BlockNr, Box<Block>)>,
+    /// Data blocks that become free, where that is asked for.
+    freed: Option<Vec<Range<u64>>>,
 }
 
 impl<'a> Transaction<'a> {
@@ -42,11 +45,22 @@ impl<'a> Transaction<'a> {
     /// `ledger` has every reference to a block, as a whole check has counted them. What it says of the space maps'
     /// own blocks only keeps these from being overwritten: all else in it is taken over as the new state's count.
     pub fn begin(source: &'a dyn BlockSource, committed: SpaceMapRoots, ledger: &Ledger) -> Self {
+        Self::begin_counted(source, committed, ledger, true)
+    }
+
+    /// The same, where `ledger` has only what stays, and what loses its last reference was not looked at.
+    ///
+    /// No block is taken whose bitmap can't be read: the committed state may need it.
+    pub fn begin_with_survivors(source: &'a dyn BlockSource, committed: SpaceMapRoots, ledger: &Ledger) -> Self {
+        Self::begin_counted(source, committed, ledger, false)
+    }
+
+    fn begin_counted(source: &'a dyn BlockSource, committed: SpaceMapRoots, ledger: &Ledger, all: bool) -> Self {
         let nr_blocks = committed.metadata.nr_blocks.get().min(source.nr_blocks()).min(ledger.nr_blocks());
         let counts: Vec<u32> = (0..nr_blocks).map(|block| tree_references(ledger, BlockNr(block))).collect();
-        let old_data = committed.data.map(|root| OldMap::load_data(source, &root, &counts)).unwrap_or_default();
+        let old_data = committed.data.map(|root| OldMap::load_data(source, &root, &counts, all)).unwrap_or_default();
         let old_metadata = OldMap::load_metadata(source, &committed.metadata, &counts, nr_blocks);
-        let mut free = free_blocks(source, &committed.metadata, ledger, nr_blocks);
+        let mut free = free_blocks(source, &committed.metadata, ledger, nr_blocks, all);
         // They may stay in use, even where a damaged bitmap says that they are free.
         for block in old_data.blocks().chain(old_metadata.blocks()) {
             if let Some(word) = usize::try_from(block.0 / 64).ok().and_then(|index| free.get_mut(index)) {
@@ -55,7 +69,25 @@ impl<'a> Transaction<'a> {
         }
         let nr_free = free.iter().map(|word| u64::from(word.count_ones())).sum();
         let (cursor, nr_taken, staged) = (0, 0, Vec::new());
-        Transaction { source, old_data, old_metadata, nr_blocks, free, cursor, nr_free, nr_taken, counts, staged }
+        let freed = None;
+        Transaction {
+            source,
+            old_data,
+            old_metadata,
+            nr_blocks,
+            free,
+            cursor,
+            nr_free,
+            nr_taken,
+            counts,
+            staged,
+            freed,
+        }
+    }
+
+    /// Notes which data blocks become free, for [`SealedTransaction::freed`].
+    pub fn note_freed(&mut self) {
+        self.freed = Some(Vec::new());
     }
 
     /// Free blocks of the committed state.
@@ -114,7 +146,27 @@ impl<'a> Transaction<'a> {
             return Err(CommitError::NoFreeBlocks { needed: self.nr_taken, free: self.nr_free });
         }
         self.staged.sort_by_key(|(location, _)| *location);
-        Ok(SealedTransaction { staged: self.staged, roots: SpaceMapRoots { data, metadata } })
+        let freed = self.freed.unwrap_or_default();
+        Ok(SealedTransaction { staged: self.staged, roots: SpaceMapRoots { data, metadata }, freed })
+    }
+
+    /// Notes what is free in the `new` content of a data bitmap, and was not in the committed one in `location`.
+    fn note_freed_in(&mut self, bitmap: u64, location: BlockNr, new: &Block) {
+        let Some(freed) = &mut self.freed else { return };
+        self.source.read_many(&[location], &mut |_, old| {
+            if let Ok(old) = old
+                && block::verify(old, BlockKind::Bitmap, location).is_ok()
+            {
+                space_map::freed_entries(old, new, &mut |entry| {
+                    let block = bitmap * ENTRIES_PER_BITMAP + u64::from(entry);
+                    match freed.last_mut() {
+                        Some(last) if last.end == block => last.end += 1,
+                        _ => freed.push(block..block + 1),
+                    }
+                });
+            }
+            ControlFlow::Continue(())
+        });
     }
 
     /// Whether the committed bitmap in `location` can stay: it says the same, and nothing else is there.
@@ -140,6 +192,9 @@ impl<'a> Transaction<'a> {
             });
             let Some(summary) = summary else { unreachable!("there are counts for every bitmap") };
             allocated += u64::from(summary.allocated);
+            if let Some(location) = old.bitmap(bitmap) {
+                self.note_freed_in(bitmap, location, &block);
+            }
             let location = match old.bitmap(bitmap) {
                 Some(location) if self.count(location) == 0 && self.keeps_bitmap(location, &block) => {
                     self.set_count(location, 1);
@@ -294,12 +349,18 @@ impl NodeSink for Transaction<'_> {
 pub struct SealedTransaction {
     staged: Vec<(BlockNr, Box<Block>)>,
     roots: SpaceMapRoots,
+    freed: Vec<Range<u64>>,
 }
 
 impl SealedTransaction {
     /// What the superblock has to say of the space maps. `data` is `None` where nothing was said of data counts.
     pub fn roots(&self) -> &SpaceMapRoots {
         &self.roots
+    }
+
+    /// Ascending ranges of data blocks that become free, where [`Transaction::note_freed`] asked for them.
+    pub fn freed(&self) -> &[Range<u64>] {
+        &self.freed
     }
 
     /// The blocks that will be written, in ascending order, beside the superblock.
