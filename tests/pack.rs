@@ -164,6 +164,26 @@ fn damaged_packs_are_refused_and_the_place_is_named() {
 }
 
 #[test]
+fn a_check_says_what_is_there_and_keeps_nothing() {
+    let mut image = MemorySource::new(3000);
+    for block in 0..2000 {
+        image.put(BlockNr(block), &sealed(BlockKind::Bitmap, block, 0)).unwrap();
+    }
+    let mut bytes = packed(&image, 1);
+    let check = |bytes: &[u8], threads| {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        pack::check(&file, bytes.len() as u64, threads)
+    };
+    for threads in [1, 3] {
+        assert_eq!(check(&bytes, threads).unwrap(), pack::Contents { nr_blocks: 3000, nr_packed: 2000 });
+    }
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    assert_eq!(check(&bytes, 3).unwrap_err().to_string(), fault(&bytes));
+}
+
+#[test]
 fn a_bomb_is_refused() {
     // A node without entries again and again at other places: two bytes for each, compressed.
     let node = sealed(BlockKind::Node, 0, 0);

@@ -11,7 +11,7 @@ use crate::base::BlockNr;
 use crate::block::memory::MemorySource;
 use crate::block::{BlockOutput, BlockSource, FileOutput, spool};
 use crate::format::{BLOCK_SIZE, Block};
-use crate::pack::decode;
+use crate::pack;
 use anyhow::{Context as _, bail};
 use clap::{ArgMatches, Command, value_parser};
 use std::fs::File;
@@ -43,50 +43,37 @@ fn arguments(command: Command) -> Command {
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
     let (input, output) = (path(INPUT), path(OUTPUT));
-    let image = read(input, threads(matches))?;
+    let cannot = || format!("cannot unpack '{}'", input.display());
+    let file = open(input).with_context(cannot)?;
+    let (len, threads) = (file.metadata().with_context(cannot)?.len(), threads(matches));
     if matches.get_flag("check") {
-        context.note(format_args!(
-            "{} of {} blocks are packed, all are good",
-            image.nr_present(),
-            BlockSource::nr_blocks(&image)
-        ));
+        let found = pack::check(&file, len, threads).with_context(cannot)?;
+        context.note(format_args!("{} of {} blocks are packed, all are good", found.nr_packed, found.nr_blocks));
         return Ok(Outcome::Success);
     }
     destination::may_overwrite(output, input, matches.get_flag("force"), context)?;
     if std::fs::metadata(output).is_ok_and(|found| found.file_type().is_block_device()) {
-        write_device(&image, output)?;
-    } else {
-        destination::replace(output, |file| write_file(&image, file))?;
+        // Verified as a whole before anything is written.
+        write_device(&pack::decode(&file, len, threads).with_context(cannot)?, output)?;
+        return Ok(Outcome::Success);
     }
+    destination::replace(output, |image| {
+        let write = |location: BlockNr, block: &Block| image.write_all_at(block, location.0 * BLOCK_SIZE as u64);
+        let found = pack::decode_into(&file, len, threads, &write).with_context(cannot)?;
+        // Blocks of zeros take no room.
+        Ok(image.set_len(found.nr_blocks.saturating_mul(BLOCK_SIZE as u64))?)
+    })?;
     Ok(Outcome::Success)
 }
 
-/// Reads and verifies all of it before anything is written.
-fn read(input: &Path, threads: usize) -> anyhow::Result<MemorySource> {
-    let cannot = || format!("cannot unpack '{}'", input.display());
-    let file = if input == Path::new("-") {
-        spool::to_memory(&mut io::stdin().lock(), INPUT_BYTES_MAX).with_context(cannot)?
-    } else {
-        let found = std::fs::metadata(input).with_context(cannot)?;
-        if !found.is_file() {
-            bail!("cannot unpack '{}': it is not a regular file; - reads standard input", input.display());
-        }
-        File::open(input).with_context(cannot)?
-    };
-    let len = file.metadata().with_context(cannot)?.len();
-    decode(&file, len, threads).with_context(cannot)
-}
-
-/// The image as a file; blocks of zeros take no room.
-fn write_file(image: &MemorySource, file: &mut File) -> anyhow::Result<()> {
-    file.set_len(BlockSource::nr_blocks(image) * BLOCK_SIZE as u64)?;
-    for location in (0..BlockSource::nr_blocks(image)).map(BlockNr) {
-        match image.get(location) {
-            Some(block) if !is_zero(block) => file.write_all_at(block, location.0 * BLOCK_SIZE as u64)?,
-            _ => {}
-        }
+fn open(input: &Path) -> anyhow::Result<File> {
+    if input == Path::new("-") {
+        return Ok(spool::to_memory(&mut io::stdin().lock(), INPUT_BYTES_MAX)?);
     }
-    Ok(())
+    if !std::fs::metadata(input)?.is_file() {
+        bail!("it is not a regular file; - reads standard input");
+    }
+    Ok(File::open(input)?)
 }
 
 /// The image on a device: an old superblock goes first and the new one comes last.
@@ -109,10 +96,6 @@ fn write_device(image: &MemorySource, path: &Path) -> anyhow::Result<()> {
     device.flush()?;
     device.write(BlockNr(0), image.get(BlockNr(0)).unwrap_or(&zeros))?;
     Ok(device.flush()?)
-}
-
-fn is_zero(block: &Block) -> bool {
-    crate::format::block::is_zero(block)
 }
 
 fn manual() -> Vec<Section> {

@@ -150,7 +150,7 @@ impl Seen {
 }
 
 /// What is done with each block, from several threads at once.
-type Sink<'a> = &'a (dyn Fn(BlockNr, &Block) -> io::Result<()> + Sync);
+pub type Sink<'a> = &'a (dyn Fn(BlockNr, &Block) -> io::Result<()> + Sync);
 
 /// What all frames have in common.
 struct Image<'a> {
@@ -163,6 +163,10 @@ struct Image<'a> {
 impl<'a> Image<'a> {
     fn new(nr_blocks: u64, input_bytes: u64, sink: Sink<'a>) -> Self {
         Image { nr_blocks, max_blocks: bound::max_blocks(input_bytes), seen: Mutex::default(), sink }
+    }
+
+    fn nr_seen(&self) -> u64 {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 
     /// Unfolds the frame that `input` has begun.
@@ -257,20 +261,44 @@ impl Frames<'_> {
     }
 }
 
-/// Passes every block of the packed image in `file`, of `len` bytes, to `sink`, in any order; gives the image's number
-/// of blocks. Takes up to `threads` threads, with about 300 KiB each, and a bit for each block of the image.
-pub(super) fn for_each(file: &File, len: u64, threads: usize, sink: Sink<'_>) -> Result<u64, PackError> {
+/// What a packed image holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Blocks of the image.
+    pub nr_blocks: u64,
+    /// Blocks that are packed; all others are zeros.
+    pub nr_packed: u64,
+}
+
+/// Passes every block of the packed image in `file`, of `len` bytes, to `sink`, in any order and from up to `threads`
+/// threads at once.
+///
+/// Each thread takes about 300 KiB, and every block of the image a bit. When an error is found, some blocks may have been
+/// passed on already.
+///
+/// # Errors
+/// Anything that is not as docs/format.md 10 has it; the first fault in the file is named. Those of `sink`.
+pub fn decode_into(file: &File, len: u64, threads: usize, sink: Sink<'_>) -> Result<Contents, PackError> {
     let nr_blocks = read_header(file, len)?;
     let threads = if len < PARALLEL_BYTES { 1 } else { threads.max(1) };
-    let result = decode_frames(file, len, threads, &Image::new(nr_blocks, len, sink));
-    match result {
+    let image = Image::new(nr_blocks, len, sink);
+    match decode_frames(file, len, threads, &image) {
+        Ok(()) => Ok(Contents { nr_blocks, nr_packed: image.nr_seen() }),
         // Which of several faults is met first is a matter of chance with many threads, but not with one.
         Err(PackError::Frame { fault, .. }) if threads > 1 && !matches!(fault, Fault::Sink(_)) => {
-            decode_frames(file, len, 1, &Image::new(nr_blocks, len, &|_, _| Ok(())))
-                .and(Err(PackError::Io(io::Error::other("it changed while it was read"))))
+            decode_frames(file, len, 1, &Image::new(nr_blocks, len, &|_, _| Ok(())))?;
+            Err(PackError::Io(io::Error::other("it changed while it was read")))
         }
-        other => other.map(|()| nr_blocks),
+        Err(error) => Err(error),
     }
+}
+
+/// Verifies the packed image in `file`, of `len` bytes, as [`decode_into`] does, and keeps no block.
+///
+/// # Errors
+/// As for [`decode_into`].
+pub fn check(file: &File, len: u64, threads: usize) -> Result<Contents, PackError> {
+    decode_into(file, len, threads, &|_, _| Ok(()))
 }
 
 fn read_header(file: &File, len: u64) -> Result<u64, PackError> {
@@ -328,7 +356,7 @@ fn decode_some(frames: &Mutex<Frames<'_>>, image: &Image<'_>) -> Result<(), Pack
 pub fn decode(file: &File, len: u64, threads: usize) -> Result<MemorySource, PackError> {
     let nr_blocks = read_header(file, len)?;
     let image = Mutex::new(MemorySource::new(nr_blocks));
-    for_each(file, len, threads, &|location, block| put(&image, location, block))?;
+    decode_into(file, len, threads, &|location, block| put(&image, location, block))?;
     Ok(image.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 

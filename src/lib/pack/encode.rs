@@ -10,7 +10,9 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// zlib's default level.
+/// zlib's default level, as zlib-rs has it: of the backends in pure Rust it is the one that is fast enough. For 112 MiB of
+/// records of scattered mappings it takes 3.3 s and gives 85.6 MB; miniz_oxide takes 15.1 s (85.4 MB), at level 4 6.5 s
+/// (85.0 MB).
 const LEVEL: u32 = 6;
 /// Unreadable blocks that are named; all are counted.
 const NAMED_UNREADABLE: usize = 1000;

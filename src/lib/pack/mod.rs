@@ -14,7 +14,7 @@ pub mod text;
 mod words;
 
 pub use compressed::Compression;
-pub use decode::{PackError, decode};
+pub use decode::{Contents, PackError, check, decode, decode_into};
 pub use encode::{EncodeError, Packed, encode};
 pub use header::is_pack;
 pub use open::{Access, Form, OpenError, OpenOptions, Opened};
