@@ -73,6 +73,7 @@ fn verdicts_fit_what_is_lost() {
     for (name, verdict, advice) in [
         ("device grown", Verdict::Clean, "nothing to do"),
         ("needs_check", Verdict::Tidy, "--clear-needs-check-flag"),
+        ("transaction of the future", Verdict::Tidy, "volume manager"),
         ("metadata leak", Verdict::Tidy, "--auto-repair"),
         ("data leak", Verdict::Tidy, "--auto-repair"),
         ("more free than there are", Verdict::Tidy, "--auto-repair"),

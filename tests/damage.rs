@@ -21,6 +21,7 @@ mod support;
 mod targeted;
 
 use dmeta::base::{Code, NoProgress, Severity};
+use dmeta::block::BlockSource;
 use dmeta::thin::check::{CheckOptions, check};
 use dmeta::thin::dump::{DumpError, DumpOptions, DumpOutcome, dump};
 use dmeta::thin::report::{Report, Verdict};
@@ -29,9 +30,9 @@ use image::Image;
 use model::{Model, Use};
 use random::{Random, Target};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use support::cases;
-use support::memory_image;
+use std::process::Command;
 use support::pool_text::PoolText;
+use support::{BINARY, cases, finish, memory_image};
 use targeted::Scene;
 
 /// Ways in which each image is damaged in an ordinary run.
@@ -156,6 +157,19 @@ fn every_damage_has_its_code() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn images_may_be_cut_anywhere() {
+    for (name, step) in [("thin-one", 1), ("built", 29)] {
+        let (_, whole) = images().find(|(known, _)| *known == name).unwrap();
+        for nr_blocks in (0..whole.nr_blocks()).rev().step_by(step) {
+            let mut image = whole.clone();
+            image.set_nr_blocks(nr_blocks);
+            assert_eq!(check_all(&image).findings.worst(), Some(Severity::Fatal));
+            assert_eq!(faults(&image), [""; 0], "{name}, {nr_blocks} blocks");
+        }
+    }
+}
+
 /// The number of paths through a damaged tree may be beyond counting.
 #[test]
 fn nobody_gets_lost_in_a_maze() {
@@ -217,6 +231,28 @@ fn reports_do_not_depend_on_the_number_of_threads() {
             });
             let [one, five] = pools.each_ref().map(|pool| pool.install(|| check_all(&damaged).json().to_string()));
             assert_eq!(one, five, "{name}, seed {seed}: {done}");
+        }
+    }
+}
+
+/// Nothing that metadata say of themselves makes a tool take memory: 96 MiB of address space are enough for an image
+/// of 4 MiB, and most of that is the program and what it maps.
+#[test]
+fn claims_do_not_cost_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let image = build::pool();
+    for (name, _, damage) in targeted::all() {
+        let mut scene = Scene::new(image.clone());
+        damage(&mut scene);
+        let Some(bytes) = scene.image.to_bytes() else { continue };
+        std::fs::write(&path, bytes).unwrap();
+        for tool in ["thin_check", "thin_dump"] {
+            let mut command = Command::new("sh");
+            command.args(["-c", "ulimit -v 98304; exec \"$0\" \"$@\"", BINARY, tool, "--threads", "1"]).arg(&path);
+            let run = finish(&mut command);
+            assert!(run.code == Some(0) || run.code == Some(1), "{name}\n{run}");
+            assert!(!run.stderr.contains("internal error"), "{name}\n{run}");
         }
     }
 }

@@ -64,6 +64,11 @@ impl Image {
         self.nr_blocks = nr_blocks;
     }
 
+    /// The image as bytes; `None` where some can't be read.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        self.unreadable.is_empty().then(|| (0..self.nr_blocks).flat_map(|location| self.block(location)).collect())
+    }
+
     /// Whether nothing differs from the image that it was.
     pub fn is_unchanged(&self) -> bool {
         let mut changes = self.changes.iter();

@@ -120,7 +120,9 @@ impl Report {
     pub fn verdict(&self) -> Verdict {
         match self.findings.worst() {
             None => Verdict::Clean,
-            Some(Severity::Note) if self.findings.count(Code::NeedsCheck) == 0 => Verdict::Clean,
+            Some(Severity::Note) if self.findings.counts().keys().all(|code| *code == Code::DeviceLarger) => {
+                Verdict::Clean
+            }
             Some(Severity::Note | Severity::NonFatal) => Verdict::Tidy,
             Some(Severity::Fatal) => {
                 // Wrong counts cost no mapping, but writing to such a pool would.
@@ -167,6 +169,8 @@ impl Report {
             "nothing is lost: thin_check --auto-repair puts it right"
         } else if any(Cure::ClearFlag) {
             "thin_check --clear-needs-check-flag clears the flag"
+        } else if self.findings.count(Code::DeviceTransaction) > 0 {
+            "nothing is lost; transaction ids are for the volume manager to put right"
         } else {
             "nothing to do"
         }
