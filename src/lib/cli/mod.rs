@@ -17,6 +17,7 @@ pub mod registry;
 mod thin_check;
 mod thin_delete;
 mod thin_dump;
+mod thin_generate_damage;
 mod thin_generate_metadata;
 mod thin_metadata_pack;
 mod thin_metadata_unpack;

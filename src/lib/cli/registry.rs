@@ -4,8 +4,8 @@ use super::context::Context;
 use super::exit::Outcome;
 use super::manual::Section;
 use super::{
-    install, options, thin_check, thin_delete, thin_dump, thin_generate_metadata, thin_metadata_pack,
-    thin_metadata_unpack, thin_repair, thin_restore, thin_undo,
+    install, options, thin_check, thin_delete, thin_dump, thin_generate_damage, thin_generate_metadata,
+    thin_metadata_pack, thin_metadata_unpack, thin_repair, thin_restore, thin_undo,
 };
 use clap::{ArgMatches, Command};
 
@@ -36,6 +36,7 @@ pub const TOOLS: &[Tool] = &[
     thin_check::TOOL,
     thin_delete::TOOL,
     thin_dump::TOOL,
+    thin_generate_damage::TOOL,
     thin_generate_metadata::TOOL,
     thin_metadata_pack::TOOL,
     thin_metadata_unpack::TOOL,

@@ -3,6 +3,7 @@
 //! Knows the two-level mapping tree, the details and both space maps; does not know cache or era, prints nothing.
 
 pub mod check;
+pub mod damage;
 pub mod delete;
 pub mod document;
 pub mod dump;

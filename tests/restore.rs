@@ -1,0 +1,204 @@
+//! `thin_restore` from the command line, and that what it writes is what was dumped.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use support::{Run, cases, finish, peer, run, tool};
+
+/// A file of so many blocks, full of bytes that mean nothing.
+fn output(folder: &Path, blocks: usize) -> PathBuf {
+    let path = folder.join("out.img");
+    fs::write(&path, vec![0xa5; blocks * 4096]).unwrap();
+    path
+}
+
+fn restore(input: &Path, output: &Path, more: &[&str]) -> Run {
+    let words = [Path::new("-i"), input, Path::new("-o"), output];
+    finish(tool("thin_restore").args(words).args(more))
+}
+
+fn dump(image: &Path, more: &[&str]) -> String {
+    let run = finish(tool("thin_dump").arg(image).args(more));
+    run.expect_code(0);
+    run.stdout
+}
+
+/// Definitions are named after blocks, which are others in another image: number them. What is restored needs no check.
+fn comparable(text: &str) -> String {
+    let mut names: Vec<&str> = vec![];
+    let mut result = String::new();
+    for line in text.lines() {
+        match line.split_once("name=\"").and_then(|(before, rest)| Some((before, rest.split_once('"')?))) {
+            Some((before, (name, behind))) => {
+                let number = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+                    names.push(name);
+                    names.len() - 1
+                });
+                result += &format!("{before}name=\"{number}\"{behind}\n");
+            }
+            None => result += &format!("{}\n", line.replace(" flags=\"1\"", " flags=\"0\"")),
+        }
+    }
+    result
+}
+
+#[test]
+fn what_a_kernel_wrote_comes_back() {
+    let theirs = peer("thin_check");
+    if theirs.is_none() {
+        eprintln!("the distribution's thin_check is not installed: its opinion is left out");
+    }
+    for case in cases::pools() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = case.image(folder.path());
+        let blocks = fs::metadata(&image).unwrap().len() as usize / 4096;
+        let xml = folder.path().join("dump.xml");
+        let text = dump(&image, &[]);
+        fs::write(&xml, &text).unwrap();
+        let out = output(folder.path(), blocks);
+        let restored = restore(&xml, &out, &[]);
+        restored.expect_code(0).expect("no words on standard output", |run| run.stdout.is_empty());
+        let flagged = text.contains(" flags=\"1\"");
+        restored.expect("a word on needs_check, and no other", |run| {
+            run.stderr.contains("needs_check") == flagged && run.stderr.contains("warning") == flagged
+        });
+        run("thin_check", [&out]).expect_code(0).expect("a clean pool", |run| run.stderr.contains("clean"));
+        assert_eq!(comparable(&dump(&out, &[])), comparable(&text), "{}", case.name);
+        if let Some(program) = &theirs {
+            finish(Command::new(program).arg(&out)).expect_code(0);
+        }
+    }
+}
+
+const POOL: &str = r#"<superblock uuid="" time="1" transaction="5" version="2" data_block_size="128" nr_data_blocks="400">
+ <device dev_id="1" mapped_blocks="3" transaction="0" creation_time="0" snap_time="0">
+  <range_mapping origin_begin="0" data_begin="0" length="2" time="0"/>
+  <single_mapping origin_block="7" data_block="9" time="1"/>
+ </device>
+</superblock>"#;
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn every_way_in_gives_the_same_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("pool.xml");
+    fs::write(&plain, POOL).unwrap();
+    let out = output(folder.path(), 20);
+    restore(&plain, &out, &[]).expect_code(0).expect("silence", |run| run.stderr.is_empty() && run.stdout.is_empty());
+    let image = fs::read(&out).unwrap();
+
+    let compressed = folder.path().join("pool.xml.gz");
+    fs::write(&compressed, gzip(POOL)).unwrap();
+    output(folder.path(), 20);
+    restore(&compressed, &out, &["-q"]).expect_code(0);
+    assert!(fs::read(&out).unwrap() == image);
+
+    // As a volume manager does it: an unlinked file, by its descriptor.
+    let mut unlinked = tempfile::tempfile().unwrap();
+    unlinked.write_all(POOL.as_bytes()).unwrap();
+    output(folder.path(), 20);
+    let descriptor = format!("/proc/{}/fd/{}", std::process::id(), unlinked.as_raw_fd());
+    restore(Path::new(&descriptor), &out, &[]).expect_code(0);
+    assert!(fs::read(&out).unwrap() == image);
+
+    for text in [POOL.as_bytes().to_vec(), gzip(POOL)] {
+        output(folder.path(), 20);
+        let mut command = tool("thin_restore");
+        let mut child = command.args(["-i", "-", "-o"]).arg(&out).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&text).unwrap();
+        assert!(support::wait(&mut child, "thin_restore -i -").success());
+        assert!(fs::read(&out).unwrap() == image);
+    }
+    output(folder.path(), 20);
+    let mut command = tool("thin_restore");
+    let mut child = command.args(["-i", "-", "-o"]).arg(&out).stdin(File::open(&plain).unwrap()).spawn().unwrap();
+    assert!(support::wait(&mut child, "thin_restore -i - < file").success());
+    assert!(fs::read(&out).unwrap() == image);
+}
+
+#[test]
+fn an_output_that_will_not_do_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let xml = folder.path().join("pool.xml");
+    fs::write(&xml, POOL).unwrap();
+    let refused = |output: &Path, words: &str| {
+        restore(&xml, output, &[]).expect_code(1).expect(words, |run| run.stderr.contains(words));
+    };
+    let absent = folder.path().join("absent");
+    refused(&absent, "couldn't find output file");
+    assert!(!absent.exists());
+    refused(folder.path(), "invalid output file");
+    refused(Path::new("/dev/null"), "invalid output file");
+    refused(&output(folder.path(), 9), "output file too small");
+    // Three data bitmaps more than fit.
+    let large = folder.path().join("large.xml");
+    fs::write(&large, POOL.replace("\"400\"", "\"65000\"")).unwrap();
+    let out = output(folder.path(), 11);
+    let run = restore(&large, &out, &[]);
+    run.expect_code(1)
+        .expect("how many blocks", |run| run.stderr.contains("13 metadata blocks are needed, there are 11"));
+    assert!(fs::read(&out).unwrap().iter().all(|byte| *byte == 0xa5));
+
+    let padded = folder.path().join("padded.xml");
+    fs::write(&padded, format!("{POOL}{}", " ".repeat(50_000))).unwrap();
+    restore(&padded, &padded, &[]).expect_code(1).expect("why", |run| run.stderr.contains("the same"));
+    let locked = output(folder.path(), 20);
+    let file = File::open(&locked).unwrap();
+    file.lock().unwrap();
+    refused(&locked, "in use");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let xml = folder.path().join("pool.xml");
+    for (from, to, words) in [
+        ("\"9\"", "\"400\"", "line 4, column 3: virtual block 7 of device 1 is mapped to data block 400"),
+        ("\"7\"", "\"1\"", "line 4, column 3: virtual block 1 comes after block 1 of device 1"),
+        ("time=\"1\"/>", "time=\"1\" colour=\"red\"/>", "line 4, column 3: unknown attribute 'colour'"),
+        (" </device>\n</superblock>", "", "line 5, column 1: the document ends inside"),
+        ("dev_id=\"1\"", "dev_id=\"16777216\"", "line 2, column 2: device id 16777216"),
+        ("\"128\"", "\"100\"", "line 1, column 1: invalid data block size 100"),
+    ] {
+        fs::write(&xml, POOL.replace(from, to)).unwrap();
+        let out = output(folder.path(), 20);
+        restore(&xml, &out, &[]).expect_code(1).expect(words, |run| run.stderr.contains(words));
+        restore(&xml, &out, &["-q"]).expect_code(1).expect("silence", |run| run.stderr.is_empty());
+        assert!(fs::read(&out).unwrap().iter().all(|byte| *byte == 0xa5));
+    }
+    let image = folder.path().join("pool.img");
+    fs::write(&image, vec![0; 50_000]).unwrap();
+    let binary = restore(&image, &output(folder.path(), 20), &[]);
+    binary.expect_code(1).expect("what it is", |run| run.stderr.contains("not XML but binary data"));
+}
+
+#[test]
+fn options_change_what_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let xml = folder.path().join("pool.xml");
+    fs::write(
+        &xml,
+        POOL.replace("dev_id", "colour=\"red\" dev_id").replace("mapped_blocks=\"3\"", "mapped_blocks=\"4\""),
+    )
+    .unwrap();
+    let out = output(folder.path(), 20);
+    let options =
+        ["--lenient", "--transaction-id", "77", "--data-block-size=1024", "--nr-data-blocks", "10", "-v", "-v"];
+    let run = restore(&xml, &out, &options);
+    run.expect_code(0)
+        .expect("the recount", |run| run.stderr.contains("device 1 says that it has 4 mappings, and has 3"));
+    let first = dump(&out, &[]);
+    let line = "<superblock uuid=\"\" time=\"1\" transaction=\"77\" flags=\"0\" version=\"2\" data_block_size=\"1024\" \
+                nr_data_blocks=\"10\">\n";
+    assert!(first.starts_with(line), "{first}");
+    assert!(first.contains("mapped_blocks=\"3\""));
+}
