@@ -19,7 +19,11 @@ fn line(tool: &Tool, input: &Path) -> Vec<OsString> {
     let has = |name: &str| command.get_arguments().any(|argument| argument.get_id() == name);
     if !has("input") && command.get_positionals().next().is_none() {
         // It changes what it is given: in a way that needs something sound.
-        let change = if has("set-needs-check") { vec!["--set-needs-check".into()] } else { vec![] };
+        let change = match () {
+            () if has("set-needs-check") => vec!["--set-needs-check".into()],
+            () if has("kind") => vec!["--kind".into(), "bit-rot".into()],
+            () => vec![],
+        };
         return [vec!["-o".into(), input.into()], change].concat();
     }
     let mut line = Vec::new();
