@@ -1,0 +1,14 @@
+//! A real kernel in the tests: Linux, booted in an emulated machine, takes what the tools wrote, and writes what they read.
+//!
+//! These tests run with `KERNEL_TESTS=1`, and under `CI`, where a kernel that does not boot is a failure. CONTRIBUTING.md says
+//! what they need.
+
+mod accept;
+#[path = "guest/blocks.rs"]
+#[allow(dead_code, reason = "a program for the guest; here it is only known by its stamps")]
+mod blocks;
+mod cpio;
+mod guest;
+mod lab;
+#[path = "../support/mod.rs"]
+mod support;
