@@ -4,18 +4,23 @@ use super::context::Context;
 use super::exit::Outcome;
 use super::id_list::IdList;
 use super::manual::{Part, Section, exit_status};
-use super::options::{self, flag, value};
-use super::output;
+use super::options::{self, OUTPUT, flag, value};
+use super::output::{self, Output};
 use super::registry::Tool;
-use crate::base::{BlockNr, Findings, ThinId};
+use crate::base::{BlockNr, Findings, Sectors, ThinId};
 use crate::block::{BlockSource, FileOutput};
 use crate::format::Block;
+use crate::format::superblock::ThinSuperblock;
 use crate::pack::Form;
 use crate::pdata::commit::Undo;
-use crate::thin::delete::{DeleteError, DeleteOptions, Figures, Precheck, Target, Wanted, plan, precheck};
+use crate::thin::delete::{
+    DeleteError, DeleteOptions, Deletion, Figures, ImageError, Precheck, Strategy, Target, Wanted, plan, precheck,
+    predict, ranges_json, ranges_text, write_image,
+};
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 pub(super) const TOOL: Tool =
@@ -36,8 +41,31 @@ fn arguments(command: Command) -> Command {
         .arg(list("keep", "Delete all devices but these; repeatable").conflicts_with_all(["dev-id", "from"]))
         .arg(value("from", "FILE", path(), "Delete the devices that FILE lists: ids and ranges, and comments after #"))
         .arg(flag("ignore-missing", "Pass over ids that no device has"))
+        .arg(
+            flag("dry-run", "Only tell what would come back, for each device and for all of them")
+                .conflicts_with_all([OUTPUT, "undo", "freed-ranges"]),
+        )
+        .arg(flag("json", "Give the account of --dry-run, and the ranges of --freed-ranges, as JSON"))
+        .arg(
+            value(
+                OUTPUT,
+                "OUT",
+                path(),
+                "Write the pool without the devices to another device or file, which must exist",
+            )
+            .short('o')
+            .conflicts_with("undo"),
+        )
+        .arg(
+            value("freed-ranges", "FILE", path(), "Write the ranges of the data device that became free to FILE")
+                .conflicts_with(OUTPUT),
+        )
         .arg(flag("no-check", "Do not check the metadata first").conflicts_with("quick-check"))
         .arg(flag("quick-check", "Check first only the superblock and the devices, without their mappings"))
+        .arg(
+            value("strategy", "STRATEGY", ["auto", "drop", "recount"], "How the new reference counts are found")
+                .default_value("auto"),
+        )
         .arg(value("transaction-id", "N", value_parser!(u64), "Write this transaction id"))
         .arg(value(
             "undo",
@@ -61,19 +89,75 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         context.note("no device is to be deleted");
         return Ok(Outcome::Success);
     }
-    if !matches!(opened.form, Form::RawFile | Form::BlockDevice) {
-        bail!("this is not the metadata itself: unpack it first");
+    let in_place = !matches.get_flag("dry-run") && options::get_output(matches).is_none();
+    if in_place && !matches!(opened.form, Form::RawFile | Form::BlockDevice) {
+        bail!("this is not the metadata itself: unpack it first, or write another image with -o");
     }
     if !matches.get_flag("no-check") {
         let how = if matches.get_flag("quick-check") { Precheck::Quick } else { Precheck::Full };
         precheck(source, how, progress.as_ref()).map_err(|error| explain(error, context))?;
     }
+    if matches.get_flag("dry-run") {
+        let account = predict(&target, &victims, delete_options(matches), progress.as_ref());
+        drop(progress);
+        let account = account.map_err(|error| explain(error, context))?;
+        let text = if matches.get_flag("json") { format!("{:#}\n", account.json()) } else { account.text() };
+        context.print(text)?;
+        return Ok(Outcome::Success);
+    }
     drop(progress);
+    if let Some(path) = options::get_output(matches) {
+        write_elsewhere(matches, &target, &victims, path, context)?;
+        return Ok(Outcome::Success);
+    }
+    drop(target);
     let before = source.read(BlockNr(0))?;
     drop(opened);
     let figures = delete_in_place(matches, &victims, &before, context)?;
     context.note(told(&figures));
     Ok(Outcome::Success)
+}
+
+fn delete_options(matches: &ArgMatches) -> DeleteOptions {
+    DeleteOptions {
+        strategy: match matches.get_one::<String>("strategy").map(String::as_str) {
+            Some("drop") => Strategy::Drop,
+            Some("recount") => Strategy::Recount,
+            _ => Strategy::Auto,
+        },
+        transaction_id: matches.get_one("transaction-id").copied(),
+        note_freed: matches.contains_id("freed-ranges"),
+    }
+}
+
+/// Writes the pool without the victims to `path`.
+fn write_elsewhere(
+    matches: &ArgMatches,
+    target: &Target<'_>,
+    victims: &BTreeSet<ThinId>,
+    path: &Path,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let input = std::fs::metadata(options::get_input(matches)?).ok();
+    let mut file = FileOutput::open(path, input.as_ref())?;
+    let progress = context.progress(false);
+    let transaction_id = matches.get_one("transaction-id").copied();
+    let written = write_image(target, victims, transaction_id, &mut file, progress.as_ref());
+    drop(progress);
+    let written = written.map_err(|error| match error {
+        ImageError::Delete(error) => explain(error, context),
+        other => anyhow::Error::new(other).context(format!("cannot write '{}'", path.display())),
+    })?;
+    if target.superblock().held_root().is_some() {
+        context.warning("the metadata snapshot was left out");
+    }
+    let (left_out, path) = (victims.len(), path.display());
+    context.note(format_args!(
+        "written to '{path}' without {}: {} metadata blocks are in use",
+        devices(left_out as u64),
+        written.nr_used
+    ));
+    Ok(())
 }
 
 /// Which devices the command line names.
@@ -121,11 +205,9 @@ fn delete_in_place(
     if source.read(BlockNr(0))?.as_ref() != before {
         bail!("the metadata changed while it was looked at: nothing was changed");
     }
-    let delete_options =
-        DeleteOptions { transaction_id: matches.get_one("transaction-id").copied(), ..DeleteOptions::default() };
     let progress = context.progress(false);
     let result = Target::read(&source, progress.as_ref())
-        .and_then(|target| plan(&target, victims, delete_options, progress.as_ref()));
+        .and_then(|target| plan(&target, victims, delete_options(matches), progress.as_ref()));
     drop(progress);
     let deletion = result.map_err(|error| explain(error, context))?;
     anyhow::ensure!(source.nr_faults() == 0, "the metadata failed while it was read: nothing was changed");
@@ -133,10 +215,37 @@ fn delete_in_place(
         let undo = Undo::of(&source, deletion.locations(), deletion.superblock())?;
         output::save_new(file, &undo.to_bytes())?;
     }
+    let ranges = ranges(matches, &deletion, &source)?;
     drop(source);
     let figures = deletion.figures();
     deletion.commit(&mut output)?;
+    if let Some((mut file, text)) = ranges {
+        file.write_all(text.as_bytes())
+            .map_err(anyhow::Error::from)
+            .and_then(|()| file.finish())
+            .context(AFTERWARDS)?;
+    }
     Ok(figures)
+}
+
+const AFTERWARDS: &str = "the devices are deleted, but the ranges that became free could not be written";
+
+/// The file that is wanted for the ranges that become free, opened before anything is changed, and its content.
+fn ranges(
+    matches: &ArgMatches,
+    deletion: &Deletion,
+    source: &dyn BlockSource,
+) -> anyhow::Result<Option<(Output, String)>> {
+    let Some(path) = matches.get_one::<PathBuf>("freed-ranges") else { return Ok(None) };
+    let mut file = Output::new(Some(path), options::get_input(matches)?)?;
+    file.flush().with_context(|| format!("cannot write {}, nothing was changed", file.name()))?;
+    let block = source.read(BlockNr(0))?;
+    let size = Sectors(u64::from(ThinSuperblock::view(&block).data_block_size.get()));
+    let text = match matches.get_flag("json") {
+        true => format!("{:#}\n", ranges_json(deletion.freed(), size)),
+        false => ranges_text(deletion.freed(), size),
+    };
+    Ok(Some((file, text)))
 }
 
 /// Shows the damage that keeps from deleting.
@@ -152,14 +261,18 @@ fn show(findings: &Findings, context: &Context) {
 }
 
 fn told(figures: &Figures) -> String {
-    let Figures { devices, data_before, data_after, metadata_before, metadata_after } = *figures;
+    let Figures { devices: count, data_before, data_after, metadata_before, metadata_after } = *figures;
     format!(
-        "{devices} {} deleted: {} data blocks and {} metadata blocks are free again; \
+        "{} deleted: {} data blocks and {} metadata blocks are free again; \
          {data_after} data blocks and {metadata_after} metadata blocks are in use",
-        if devices == 1 { "device" } else { "devices" },
+        devices(count),
         data_before.saturating_sub(data_after),
         metadata_before.saturating_sub(metadata_after),
     )
+}
+
+fn devices(count: u64) -> String {
+    if count == 1 { "1 device".to_string() } else { format!("{count} devices") }
 }
 
 fn manual() -> Vec<Section> {
@@ -182,6 +295,14 @@ fn manual() -> Vec<Section> {
                      stops on the way leaves the pool as it was, or as it should be. What a metadata snapshot holds \
                      stays in use. The transaction id stays as it is unless --transaction-id is given.",
                 ),
+                Part::text(
+                    "With -o nothing is changed: the pool without the devices is written to another device or file, \
+                     which needs no free metadata blocks. A metadata snapshot is left out then.",
+                ),
+                Part::text(
+                    "The new reference counts are found in one of two ways, whichever should cost less; the result is \
+                     the same. drop takes away what the devices refer to, recount counts what the others refer to.",
+                ),
             ],
         },
         exit_status(vec![Part::text(
@@ -192,6 +313,14 @@ fn manual() -> Vec<Section> {
             parts: vec![
                 Part::text("Delete a device and a range of snapshots:"),
                 Part::example("thin_delete --dev-id 7,100-163 /dev/vg/pool_tmeta"),
+                Part::text("See first what that would give back:"),
+                Part::example("thin_delete --dry-run --dev-id 7,100-163 /dev/vg/pool_tmeta"),
+                Part::text("Discard what became free, while the pool is still inactive:"),
+                Part::example(
+                    "thin_delete --dev-id 7 --freed-ranges freed /dev/vg/pool_tmeta\n\
+                     while read offset length; do\n    \
+                     blkdiscard --offset \"$offset\" --length \"$length\" /dev/vg/pool_tdata\ndone < freed",
+                ),
                 Part::text("Delete all but two, and be able to take it back:"),
                 Part::example(
                     "thin_delete --keep 1,2 --undo pool.undo /dev/vg/pool_tmeta\nthin_undo pool.undo /dev/vg/pool_tmeta",

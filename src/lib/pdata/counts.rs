@@ -50,6 +50,44 @@ impl BitmapCounts<'_> {
             BitmapCounts::Wide(counts) => counts.get(entry).copied().unwrap_or(0),
         }
     }
+
+    /// Whether any of the entries `begin..end` is above 0.
+    pub fn any(&self, begin: usize, end: usize) -> bool {
+        match self {
+            BitmapCounts::Zero => false,
+            BitmapCounts::Two(words) => {
+                let words = (begin / 32..end.div_ceil(32)).filter_map(|at| Some((at, words.get(at)?)));
+                words.fold(0, |all, (at, word)| all | (word & (mask_two(at, begin, end) * 3))) != 0
+            }
+            BitmapCounts::Eight(bytes) => bytes.iter().take(end).skip(begin).fold(0, |all, count| all | count) != 0,
+            BitmapCounts::Wide(counts) => counts.iter().take(end).skip(begin).any(|count| *count > 0),
+        }
+    }
+
+    /// Calls `each` with every entry above 0 and its count, in ascending order.
+    pub fn each(&self, each: &mut dyn FnMut(usize, u32)) {
+        match self {
+            BitmapCounts::Zero => {}
+            BitmapCounts::Two(words) => {
+                for (at, word) in words.iter().enumerate().filter(|(_, word)| **word != 0) {
+                    let mut used = (word | word >> 1) & LOW_BITS;
+                    while used != 0 {
+                        let shift = used.trailing_zeros();
+                        each(at * 32 + shift as usize / 2, (word >> shift & 3) as u32);
+                        used &= used - 1;
+                    }
+                }
+            }
+            BitmapCounts::Eight(bytes) => {
+                let used = bytes.iter().enumerate().filter(|(_, count)| **count > 0);
+                used.for_each(|(entry, count)| each(entry, u32::from(*count)));
+            }
+            BitmapCounts::Wide(counts) => {
+                let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+                used.for_each(|(entry, count)| each(entry, *count));
+            }
+        }
+    }
 }
 
 impl Part {
@@ -255,6 +293,22 @@ impl Counts {
         }
     }
 
+    /// Whether any of the blocks `begin..end` was counted.
+    pub fn any(&self, begin: u64, end: u64) -> bool {
+        let end = end.min(self.nr_blocks);
+        let mut at = begin;
+        while at < end {
+            let bitmap = at / ENTRIES_PER_BITMAP;
+            let next = ((bitmap + 1) * ENTRIES_PER_BITMAP).min(end);
+            let first = bitmap * ENTRIES_PER_BITMAP;
+            if self.with_bitmap(bitmap, |counts| counts.any((at - first) as usize, (next - first) as usize)) {
+                return true;
+            }
+            at = next;
+        }
+        false
+    }
+
     /// The count of a block; 0 past the end.
     pub fn get(&self, block: u64) -> u32 {
         self.with_bitmap(block / ENTRIES_PER_BITMAP, |counts| counts.get((block % ENTRIES_PER_BITMAP) as usize))
@@ -290,6 +344,19 @@ mod tests {
             for (block, count) in &map {
                 prop_assert_eq!(counts.get(*block), *count);
             }
+            for (begin, length, _) in &runs {
+                prop_assert!(counts.any(*begin, begin + 1) && counts.any(begin + length - 1, u64::MAX));
+                prop_assert_eq!(counts.any(begin + length, begin + length + 3),
+                    (begin + length..begin + length + 3).any(|block| map.contains_key(&block)));
+            }
+            let mut listed: HashMap<u64, u32> = HashMap::new();
+            for bitmap in 0..600_400u64.div_ceil(ENTRIES_PER_BITMAP) {
+                let first = bitmap * ENTRIES_PER_BITMAP;
+                counts.with_bitmap(bitmap, |counts| counts.each(&mut |entry, count| {
+                    listed.insert(first + entry as u64, count);
+                }));
+            }
+            prop_assert_eq!(&listed, &map);
             let sum: u64 = (0..600_400).map(|block| u64::from(counts.get(block))).sum();
             prop_assert_eq!(sum, map.values().map(|count| u64::from(*count)).sum::<u64>());
         }

@@ -3,16 +3,33 @@
 //! Internal nodes are read, and the leaves with changes; no other. The nodes of the new tree get their references here;
 //! taking away those of the old tree is its caller's business, for it may be shared.
 
-use super::build::{Child, EachEntry, LeafEntries, SharedLeaf, TreeBuilder};
+use super::build::{Child, EachEntry, LeafEntries, NodeSink, SharedLeaf, TreeBuilder};
 use super::commit::{CommitError, Transaction};
-use crate::base::BlockNr;
+use crate::base::{BlockNr, KeyRange};
 use crate::block::BlockSource;
 use crate::format::node::{self, DEPTH_LIMIT, Node, max_entries};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-/// What becomes of entries, by key: another value, or none. Keys that the tree does not have change nothing.
-pub type Edits<const V: usize> = BTreeMap<u64, Option<[u8; V]>>;
+/// What is to be changed in a tree.
+pub trait Change<const V: usize> {
+    /// Whether an entry with one of these keys may change. Leaves without any are kept.
+    fn concerns(&mut self, keys: KeyRange) -> bool;
+
+    /// What the value of an entry becomes; `None` takes the entry away. Called in the order of the keys.
+    ///
+    /// # Errors
+    /// Where the value makes no sense.
+    fn change(
+        &mut self,
+        key: u64,
+        value: &[u8; V],
+        transaction: &mut Transaction<'_>,
+    ) -> Result<Option<[u8; V]>, CommitError>;
+
+    /// A value went into a new leaf.
+    fn placed(&mut self, _value: &[u8; V]) {}
+}
 
 /// A changed tree.
 #[derive(Debug)]
@@ -27,46 +44,62 @@ pub struct Edited {
     pub old_leaves: Vec<BlockNr>,
 }
 
-/// Makes a tree with these changes out of the one below `root`. `fresh` gets every value that goes into a new leaf.
+/// Makes a tree with these changes out of the one below `root`, which stays where it is if nothing is concerned.
 ///
 /// # Errors
-/// [`CommitError::Unsound`] where a node that has to be read can't be used.
+/// [`CommitError::Unsound`] where a node that has to be read can't be used; and what the change gives.
 pub fn edit<const V: usize>(
     source: &dyn BlockSource,
     root: BlockNr,
-    edits: &Edits<V>,
+    change: &mut dyn Change<V>,
     transaction: &mut Transaction<'_>,
-    fresh: &mut dyn FnMut(&[u8; V]),
 ) -> Result<Edited, CommitError> {
     let tree = Upper::read(source, root, V)?;
-    let mut copies = Copies { source, tree: &tree, copied: BTreeSet::new(), fresh };
+    let concerned: Vec<bool> = (0..tree.leaves.len()).map(|at| change.concerns(tree.keys(at))).collect();
+    let blocks: Vec<BlockNr> = tree.leaves.iter().map(|(_, block)| *block).collect();
+    if !concerned.contains(&true) {
+        transaction.share(root);
+        return Ok(Edited { root, kept: blocks, old_internal: Vec::new(), old_leaves: vec![root] });
+    }
+    let mut copies = Copies { source, tree: &tree, copied: BTreeSet::new(), change };
     let mut builder = TreeBuilder::<V>::new();
-    for (at, (key, block)) in tree.leaves.iter().enumerate() {
-        let changes = match tree.leaves.get(at + 1) {
-            Some((end, _)) => edits.range(*key..*end).next().is_some(),
-            None => edits.range(*key..).next().is_some(),
-        };
-        if changes {
-            copies.copied.insert(at as u32);
-            tree.entries(source, at, &mut |key, value| match edits.get(&key) {
-                Some(None) => Ok(()),
-                changed => {
-                    let value = changed.and_then(Option::as_ref).unwrap_or(value);
-                    (copies.fresh)(value);
-                    builder.push(key, value, transaction)
+    for ((at, (key, block)), concerned) in (0..).zip(&tree.leaves).zip(concerned) {
+        if concerned {
+            copies.copied.insert(at);
+            tree.entries(source, at as usize, &mut |key, value| {
+                if let Some(value) = copies.change.change(key, value, transaction)? {
+                    copies.change.placed(&value);
+                    builder.push(key, &value, transaction)?;
                 }
+                Ok(())
             })?;
         } else {
             // How full it is does not matter: it is as it was.
             let child = Child { first_key: *key, block: *block, len: max_entries(V) as u32 };
-            builder.share(SharedLeaf { child, handle: at as u32 }, &mut copies, transaction)?;
+            builder.share(SharedLeaf { child, handle: at }, &mut copies, transaction)?;
         }
     }
     let root = builder.finish(&mut copies, transaction)?;
     let copied = copies.copied;
-    let old_leaves: Vec<BlockNr> = tree.leaves.iter().map(|(_, block)| *block).collect();
-    let kept = (0..).zip(&old_leaves).filter(|(at, _)| !copied.contains(at)).map(|(_, block)| *block).collect();
-    Ok(Edited { root, kept, old_internal: tree.internal, old_leaves })
+    let kept = (0..).zip(&blocks).filter(|(at, _)| !copied.contains(at)).map(|(_, block)| *block).collect();
+    Ok(Edited { root, kept, old_internal: tree.internal, old_leaves: blocks })
+}
+
+/// As [`edit`], of a tree that shares nothing with another one: the old tree loses its references, too.
+///
+/// # Errors
+/// As [`edit`].
+pub fn replace<const V: usize>(
+    source: &dyn BlockSource,
+    root: BlockNr,
+    change: &mut dyn Change<V>,
+    transaction: &mut Transaction<'_>,
+) -> Result<BlockNr, CommitError> {
+    let edited = edit(source, root, change, transaction)?;
+    for block in edited.old_internal.iter().chain(&edited.old_leaves) {
+        transaction.unrefer(*block);
+    }
+    Ok(edited.root)
 }
 
 /// Hands out the entries of leaves that stay the same and yet have to be copied.
@@ -75,14 +108,14 @@ struct Copies<'a, const V: usize> {
     tree: &'a Upper,
     /// Leaves whose entries went into new ones.
     copied: BTreeSet<u32>,
-    fresh: &'a mut dyn FnMut(&[u8; V]),
+    change: &'a mut dyn Change<V>,
 }
 
 impl<const V: usize> LeafEntries<V, CommitError> for Copies<'_, V> {
     fn entries(&mut self, leaf: &SharedLeaf, each: &mut EachEntry<'_, V, CommitError>) -> Result<(), CommitError> {
         self.copied.insert(leaf.handle);
         self.tree.entries(self.source, leaf.handle as usize, &mut |key, value| {
-            (self.fresh)(value);
+            self.change.placed(value);
             each(key, value)
         })
     }
@@ -129,6 +162,12 @@ impl Upper {
         Err(unsound(root, "it has too many levels below it"))
     }
 
+    /// The keys that a leaf answers for.
+    fn keys(&self, at: usize) -> KeyRange {
+        let begin = self.leaves.get(at).filter(|_| at > 0).map_or(0, |leaf| leaf.0);
+        KeyRange { begin, end: self.leaves.get(at + 1).map(|next| next.0) }
+    }
+
     /// Hands out the entries of a leaf, which lie where its parent says.
     fn entries<const V: usize>(
         &self,
@@ -136,8 +175,8 @@ impl Upper {
         at: usize,
         each: &mut EachEntry<'_, V, CommitError>,
     ) -> Result<(), CommitError> {
-        let Some((begin, block)) = self.leaves.get(at).copied() else { return Ok(()) };
-        let end = self.leaves.get(at + 1).map(|next| next.0);
+        let Some((_, block)) = self.leaves.get(at).copied() else { return Ok(()) };
+        let KeyRange { begin, end } = self.keys(at);
         with_node(source, block, V, &mut |node| {
             let outside = |key: u64| key < begin || end.is_some_and(|end| key >= end);
             if !node.is_leaf() || node.keys().iter().any(|key| outside(key.get())) {

@@ -80,6 +80,8 @@ pub enum Referred {
     OutOfRange,
     /// Block 0, which nothing may point to.
     Zero,
+    /// A block that no reference was left to: it is counted lower than it is used.
+    Uncounted,
 }
 
 /// The references counted so far. Takes 5 bytes per block of the metadata.
@@ -87,18 +89,32 @@ pub enum Referred {
 pub struct Ledger {
     uses: Vec<BlockUse>,
     counts: Vec<u32>,
+    /// Whether references are taken away instead.
+    taking: bool,
 }
 
 impl Ledger {
     /// A ledger for `nr_blocks` blocks (at most 2^32 - 1), in which block 0 is used once, by definition.
     pub fn new(nr_blocks: u64) -> Self {
         let length = nr_blocks.min(u64::from(u32::MAX)) as usize;
-        let mut ledger = Ledger { uses: vec![BlockUse::None; length], counts: vec![0; length] };
+        let mut ledger = Ledger { uses: vec![BlockUse::None; length], counts: vec![0; length], taking: false };
         if length > 0 {
             ledger.uses[0] = BlockUse::Superblock;
             ledger.counts[0] = 1;
         }
         ledger
+    }
+
+    /// A ledger that begins with these references, and in which [`Ledger::refer`] takes one away.
+    ///
+    /// [`Referred::First`] then means that none is left: a walk goes down only where nothing else leads to.
+    pub fn taking_away(counts: Vec<u32>) -> Self {
+        Ledger { uses: vec![BlockUse::None; counts.len()], counts, taking: true }
+    }
+
+    /// The references to each block.
+    pub fn into_counts(self) -> Vec<u32> {
+        self.counts
     }
 
     /// Blocks in the ledger.
@@ -117,6 +133,9 @@ impl Ledger {
         let Some(index) = usize::try_from(block.0).ok().filter(|index| *index < self.uses.len()) else {
             return Referred::OutOfRange;
         };
+        if self.taking {
+            return self.take(index, by);
+        }
         self.counts[index] = self.counts[index].saturating_add(1);
         let held = &mut self.uses[index];
         match *held {
@@ -126,6 +145,18 @@ impl Ledger {
             }
             same if same == by => Referred::Again,
             other => Referred::Conflict(other),
+        }
+    }
+
+    fn take(&mut self, index: usize, by: BlockUse) -> Referred {
+        let held = std::mem::replace(&mut self.uses[index], by);
+        match self.counts[index].checked_sub(1) {
+            _ if held != BlockUse::None && held != by => Referred::Conflict(held),
+            None => Referred::Uncounted,
+            Some(left) => {
+                self.counts[index] = left;
+                if left == 0 { Referred::First } else { Referred::Again }
+            }
         }
     }
 

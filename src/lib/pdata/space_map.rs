@@ -114,7 +114,7 @@ impl SpaceMap {
             },
             Referred::Zero => walker.findings.push(Finding::new(Code::BlockNone, place)),
             Referred::OutOfRange => walker.findings.push(Finding::new(Code::BlockOutOfRange, place)),
-            Referred::Again | Referred::Conflict(_) => {
+            Referred::Again | Referred::Conflict(_) | Referred::Uncounted => {
                 walker.findings.push(Finding::new(Code::BlockSharedByKinds, place));
             }
         }
@@ -206,7 +206,7 @@ fn refer_bitmap(walker: &mut Walker<'_>, area: Area, bitmap_use: BlockUse, key: 
     let location = BlockNr(entry.blocknr.get());
     let why = match walker.ledger.refer(location, bitmap_use) {
         Referred::First => return true,
-        Referred::Again => "another bitmap is there".to_string(),
+        Referred::Again | Referred::Uncounted => "another bitmap is there".to_string(),
         Referred::Zero => "the superblock is there".to_string(),
         Referred::OutOfRange => "past the end of the metadata".to_string(),
         Referred::Conflict(other) => format!("{} is there", other.word()),

@@ -88,6 +88,19 @@ fn fill_wide(
     fill_words(words, block, &mut |entry| overflow(entry, count(entry as usize).unwrap_or(0)))
 }
 
+/// What the index needs to know of a bitmap that is there.
+pub fn summary(block: &Block) -> BitmapSummary {
+    let mut summary = BitmapSummary { allocated: 0, first_free: ENTRIES_PER_BITMAP as u32 };
+    for (index, word) in (0..).zip(space_map::bitmap_words(block)) {
+        let used = (word.get() | word.get() >> 1) & LOW_BITS;
+        summary.allocated += used.count_ones();
+        if used != LOW_BITS && summary.first_free == ENTRIES_PER_BITMAP as u32 {
+            summary.first_free = index * 32 + (used ^ LOW_BITS).trailing_zeros() / 2;
+        }
+    }
+    summary
+}
+
 /// Seals a filled bitmap for its place.
 pub fn seal_bitmap(block: &mut Block, location: BlockNr) {
     block::seal(block, BlockKind::Bitmap, location);
@@ -121,6 +134,7 @@ mod tests {
     fn check(counts: &[u32], given: BitmapCounts<'_>) {
         let (mut block, mut overflow) = ([0xff; BLOCK_SIZE], vec![]);
         let summary = fill_bitmap(given, &mut block, &mut |entry, count| overflow.push((entry, count)));
+        assert_eq!(super::summary(&block), summary);
         let get = |entry: usize| counts.get(entry).copied().unwrap_or(0);
         let all = || 0..ENTRIES_PER_BITMAP as usize;
         for entry in all() {

@@ -112,6 +112,7 @@ impl Walker<'_> {
             Referred::First => return true,
             Referred::Again => return false,
             Referred::Zero => (Code::BlockNone, String::new()),
+            Referred::Uncounted => (Code::MetadataCountLow, String::new()),
             Referred::OutOfRange => (Code::BlockOutOfRange, format!("block {block} of {}", self.ledger.nr_blocks())),
             Referred::Conflict(other) => {
                 (Code::BlockSharedByKinds, format!("block {block} belongs to {}", other.word()))

@@ -259,8 +259,8 @@ fn select(devices: &mut Devices, wanted: Option<&[RangeInclusive<u64>]>) -> Vec<
     missing
 }
 
-/// The devices that both trees know.
-fn paired(devices: &Devices) -> Vec<(Device, BlockNr)> {
+/// The devices that both trees know, and their roots.
+pub(super) fn paired(devices: &Devices) -> Vec<(Device, BlockNr)> {
     let known = devices.by_id.iter().filter_map(|(id, device)| Some((id, device.details?, device.root?)));
     let device = |(id, details, root): (&ThinId, DeviceDetails, BlockNr)| {
         let device = Device {
@@ -275,7 +275,8 @@ fn paired(devices: &Devices) -> Vec<(Device, BlockNr)> {
     known.map(device).collect()
 }
 
-fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {
+/// What holds for the whole pool.
+pub(super) fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {
     Pool {
         uuid: String::new(),
         time: superblock.time.get(),

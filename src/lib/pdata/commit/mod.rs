@@ -5,6 +5,7 @@
 //!
 //! Knows space maps and the order of writes; the superblock's content is its caller's.
 
+mod drops;
 mod image;
 mod old_maps;
 mod transaction;
@@ -49,6 +50,12 @@ pub enum CommitError {
         block: BlockNr,
         /// What is wrong with it.
         detail: String,
+    },
+    /// A data block loses more references than it has. Nothing was written.
+    #[error("data block {data_block} is counted lower than it is used: run thin_check --repair-space-maps first")]
+    CountedLow {
+        /// The block.
+        data_block: u64,
     },
     /// The output failed.
     #[error(transparent)]

@@ -20,7 +20,7 @@ use std::ops::{ControlFlow, Range};
 ///
 /// Takes 4 bytes per metadata block, and every block that will be written.
 pub struct Transaction<'a> {
-    source: &'a dyn BlockSource,
+    pub(super) source: &'a dyn BlockSource,
     old_data: OldMap,
     old_metadata: OldMap,
     /// Blocks of the metadata space map.
@@ -33,7 +33,7 @@ pub struct Transaction<'a> {
     /// Blocks taken, also those that there aren't.
     nr_taken: u64,
     /// References in the new state.
-    counts: Vec<u32>,
+    pub(super) counts: Vec<u32>,
     staged: Vec<(BlockNr, Box<Block>)>,
     /// Data blocks that become free, where that is asked for.
     freed: Option<Vec<Range<u64>>>,
@@ -67,9 +67,19 @@ impl<'a> Transaction<'a> {
                 *word &= !(1 << (block.0 % 64));
             }
         }
+        Self::with(source, (old_data, old_metadata), nr_blocks, free, counts)
+    }
+
+    /// `free` has a bit for each block that may be taken; `counts` leaves out the space maps that are given.
+    pub(super) fn with(
+        source: &'a dyn BlockSource,
+        (old_data, old_metadata): (OldMap, OldMap),
+        nr_blocks: u64,
+        free: Vec<u64>,
+        counts: Vec<u32>,
+    ) -> Self {
         let nr_free = free.iter().map(|word| u64::from(word.count_ones())).sum();
-        let (cursor, nr_taken, staged) = (0, 0, Vec::new());
-        let freed = None;
+        let (cursor, nr_taken, staged, freed) = (0, 0, Vec::new(), None);
         Transaction {
             source,
             old_data,
@@ -141,6 +151,11 @@ impl<'a> Transaction<'a> {
     /// [`CommitError::NoFreeBlocks`] where there are not enough free blocks.
     pub fn seal(mut self, data: Option<DataCounts<'_>>) -> Result<SealedTransaction, CommitError> {
         let data = data.map(|data| self.data_space_map(data)).transpose()?;
+        self.seal_metadata(data)
+    }
+
+    /// The rest, when the data space map is there.
+    pub(super) fn seal_metadata(mut self, data: Option<SpaceMapRoot>) -> Result<SealedTransaction, CommitError> {
         let metadata = self.metadata_space_map()?;
         if self.nr_taken > self.nr_free {
             return Err(CommitError::NoFreeBlocks { needed: self.nr_taken, free: self.nr_free });
@@ -151,7 +166,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Notes what is free in the `new` content of a data bitmap, and was not in the committed one in `location`.
-    fn note_freed_in(&mut self, bitmap: u64, location: BlockNr, new: &Block) {
+    pub(super) fn note_freed_in(&mut self, bitmap: u64, location: BlockNr, new: &Block) {
         let Some(freed) = &mut self.freed else { return };
         self.source.read_many(&[location], &mut |_, old| {
             if let Ok(old) = old
@@ -181,6 +196,9 @@ impl<'a> Transaction<'a> {
         let old = std::mem::take(&mut self.old_data);
         let mut entries: Vec<IndexEntry> = Vec::new();
         let mut above: Vec<(u64, u32)> = Vec::new();
+        // Where no tree of counts can stay there is nothing to compare, so that no list of them all is needed.
+        let anew = old.overflow_nodes.is_none();
+        let mut overflow = TreeBuilder::<COUNT_SIZE>::new();
         let mut allocated = 0;
         let mut block = Box::new([0; BLOCK_SIZE]);
         for bitmap in 0..space_map::nr_bitmaps(data.nr_blocks) {
@@ -192,6 +210,9 @@ impl<'a> Transaction<'a> {
             });
             let Some(summary) = summary else { unreachable!("there are counts for every bitmap") };
             allocated += u64::from(summary.allocated);
+            if anew {
+                above.drain(..).try_for_each(|(block, count)| overflow.push(block, &count.to_le_bytes(), self))?;
+            }
             if let Some(location) = old.bitmap(bitmap) {
                 self.note_freed_in(bitmap, location, &block);
             }
@@ -210,7 +231,10 @@ impl<'a> Transaction<'a> {
             let length = space_map_write::entries_in_bitmap(bitmap, data.nr_blocks);
             entries.push(summary.index_entry(location, length));
         }
-        let overflow = self.overflow_tree(&old, &above)?;
+        let overflow = match anew {
+            true => overflow.finish(&mut NothingShared, self)?,
+            false => self.overflow_tree(&old, &above)?,
+        };
         let index = if old.index_nodes.is_some() && old.entries == entries {
             self.keep_nodes(old.index_nodes.as_deref().unwrap_or_default());
             old.index_root

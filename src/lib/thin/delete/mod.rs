@@ -4,12 +4,21 @@
 //! writes it: new blocks into free ones, then the superblock. What the victims have mapped needn't be read for that:
 //! see [`Strategy`].
 
+mod account;
+mod cost;
+mod drop;
+mod image;
 mod precheck;
+mod ranges;
 mod recount;
 mod target;
 mod trees;
 
+pub use account::{Account, DeviceAccount, predict};
+pub use cost::Estimate;
+pub use image::{ImageError, write_image};
 pub use precheck::{Precheck, precheck};
+pub use ranges::{ranges_json, ranges_text};
 pub use target::{Target, Wanted};
 
 use crate::base::{BlockNr, Findings, Progress, ThinId};
@@ -17,6 +26,7 @@ use crate::block::BlockOutput;
 use crate::format::Block;
 use crate::format::superblock::ThinSuperblock;
 use crate::pdata::commit::{CommitError, SealedTransaction};
+use crate::pdata::forest::Forest;
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use zerocopy::byteorder::little_endian::U64;
@@ -27,6 +37,9 @@ pub enum Strategy {
     /// The one that should cost less.
     #[default]
     Auto,
+    /// Take away what the victims refer to, from the stored counts, which have to be right. Goes down only where no
+    /// survivor leads to.
+    Drop,
     /// Count anew what the survivors refer to. Nothing below the victims is read.
     Recount,
 }
@@ -87,6 +100,18 @@ pub struct Figures {
     pub metadata_after: u64,
 }
 
+impl Figures {
+    /// Data blocks that become free.
+    pub fn data_freed(&self) -> u64 {
+        self.data_before.saturating_sub(self.data_after)
+    }
+
+    /// Metadata blocks that become free, less those that the change takes.
+    pub fn metadata_freed(&self) -> u64 {
+        self.metadata_before.saturating_sub(self.metadata_after)
+    }
+}
+
 /// A deletion that lacks nothing but to be written.
 #[derive(Debug)]
 pub struct Deletion {
@@ -105,8 +130,29 @@ pub fn plan(
     options: DeleteOptions,
     progress: &dyn Progress,
 ) -> Result<Deletion, DeleteError> {
-    let (trees, sealed) = match options.strategy {
-        Strategy::Auto | Strategy::Recount => recount::plan(target, victims, options, progress)?,
+    plan_with_forest(target, victims, options, progress).map(|(deletion, _)| deletion)
+}
+
+/// As [`plan`]; also gives the nodes of mapping trees that go, where they were looked at.
+fn plan_with_forest(
+    target: &Target<'_>,
+    victims: &BTreeSet<ThinId>,
+    options: DeleteOptions,
+    progress: &dyn Progress,
+) -> Result<(Deletion, Option<Forest>), DeleteError> {
+    let strategy = match options.strategy {
+        Strategy::Auto => Estimate::of(target, victims).best(),
+        given => given,
+    };
+    let (trees, sealed, forest) = match strategy {
+        Strategy::Drop => {
+            let dropped = drop::plan(target, victims, options, progress)?;
+            (dropped.trees, dropped.sealed, Some(dropped.forest))
+        }
+        Strategy::Auto | Strategy::Recount => {
+            let (trees, sealed) = recount::plan(target, victims, options, progress)?;
+            (trees, sealed, None)
+        }
     };
     let before = &target.superblock;
     let roots = sealed.roots();
@@ -125,7 +171,7 @@ pub fn plan(
         metadata_before: before.metadata_space_map.nr_allocated.get(),
         metadata_after: after.metadata_space_map.nr_allocated.get(),
     };
-    Ok(Deletion { sealed, superblock: after.to_block(BlockNr(0)), figures })
+    Ok((Deletion { sealed, superblock: after.to_block(BlockNr(0)), figures }, forest))
 }
 
 impl Deletion {
@@ -157,3 +203,6 @@ impl Deletion {
         self.sealed.commit(output, &self.superblock)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,10 @@ use crate::thin::load::{self, Devices, Roots};
 use std::collections::BTreeSet;
 
 /// What stays, and what it refers to.
-struct Counted {
-    survivors: Devices,
+pub(super) struct Counted {
+    pub(super) survivors: Devices,
+    /// The nodes of mapping trees that stay.
+    pub(super) forest: Forest,
     data: Counts,
     /// References below the devices' roots, and all of the metadata snapshot.
     metadata: Ledger,
@@ -63,7 +65,12 @@ pub(super) fn plan(
     Ok((trees, transaction.seal(Some(data))?))
 }
 
-fn count(target: &Target<'_>, victims: &BTreeSet<ThinId>, progress: &dyn Progress) -> Result<Counted, DeleteError> {
+/// Reads all that stays, and refuses where that is damaged.
+pub(super) fn count(
+    target: &Target<'_>,
+    victims: &BTreeSet<ThinId>,
+    progress: &dyn Progress,
+) -> Result<Counted, DeleteError> {
     let (source, superblock) = (target.source, &target.superblock);
     let mut findings = Findings::new();
     let mut ledger = Ledger::new(load::usable_blocks(source));
@@ -92,7 +99,7 @@ fn count(target: &Target<'_>, victims: &BTreeSet<ThinId>, progress: &dyn Progres
         return Err(damaged(findings));
     }
     let held_leaves = held_devices.by_id.values().filter_map(|device| device.leaf).collect();
-    Ok(Counted { survivors, data: visitor.counts, metadata: ledger, held_leaves })
+    Ok(Counted { survivors, forest, data: visitor.counts, metadata: ledger, held_leaves })
 }
 
 /// The trees of the metadata snapshot, where there is one.
