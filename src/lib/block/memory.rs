@@ -126,6 +126,10 @@ impl BlockOutput for MemorySource {
         self.get(location).map(|block| Box::new(*block)).ok_or(out_of_range)
     }
 
+    fn written(&mut self) -> Result<Box<dyn BlockSource + '_>, WriteError> {
+        Ok(Box::new(self.clone()))
+    }
+
     fn flush(&mut self) -> Result<(), WriteError> {
         Ok(())
     }

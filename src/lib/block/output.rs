@@ -4,6 +4,7 @@
 //! exclusively, files are locked, so that two writers can't meet.
 
 use super::mapped::MappedSource;
+use super::source::BlockSource;
 use crate::base::BlockNr;
 use crate::format::{BLOCK_SIZE, Block};
 use rustix::fs::{FlockOperation, flock};
@@ -49,6 +50,12 @@ pub trait BlockOutput: Send {
     /// # Errors
     /// Where the block is past the end, or writing what was kept back or reading it failed.
     fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError>;
+
+    /// All blocks as they were at the last flush, to be read by several threads.
+    ///
+    /// # Errors
+    /// Where they can't be made readable.
+    fn written(&mut self) -> Result<Box<dyn BlockSource + '_>, WriteError>;
 
     /// Makes everything written so far durable. What is written later reaches the medium after it.
     ///
@@ -191,6 +198,10 @@ impl BlockOutput for FileOutput {
         let mut block = Box::new([0; BLOCK_SIZE]);
         self.file.read_exact_at(&mut block[..], location.0 * BLOCK_SIZE as u64)?;
         Ok(block)
+    }
+
+    fn written(&mut self) -> Result<Box<dyn BlockSource + '_>, WriteError> {
+        Ok(Box::new(self.source()?))
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {

@@ -2,6 +2,7 @@
 
 use super::memory::MemorySource;
 use super::output::{BlockOutput, WriteError};
+use super::source::BlockSource;
 use crate::base::BlockNr;
 use crate::format::Block;
 use std::io;
@@ -53,6 +54,11 @@ impl<O: BlockOutput> BlockOutput for FailingOutput<O> {
     fn read_back(&mut self, location: BlockNr) -> Result<Box<Block>, WriteError> {
         self.step()?;
         self.inner.read_back(location)
+    }
+
+    fn written(&mut self) -> Result<Box<dyn BlockSource + '_>, WriteError> {
+        self.step()?;
+        self.inner.written()
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {
@@ -145,6 +151,10 @@ impl BlockOutput for CrashingOutput {
             _ => None,
         });
         written.map_or_else(|| self.before.read_back(location), Ok)
+    }
+
+    fn written(&mut self) -> Result<Box<dyn BlockSource + '_>, WriteError> {
+        Ok(Box::new(self.image_after(self.log.len(), |_| Applied::Whole)))
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {

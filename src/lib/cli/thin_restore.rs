@@ -67,7 +67,7 @@ fn explain(error: RestoreError, input: &Path, output: &Path) -> anyhow::Error {
     let whose = match &error {
         RestoreError::Input(_) | RestoreError::Changed => format!("cannot read '{}'", input.display()),
         RestoreError::TooSmall { .. } => format!("cannot write '{}'", output.display()),
-        RestoreError::Build(_) | RestoreError::Commit(_) => {
+        RestoreError::Unsound(_) | RestoreError::Build(_) | RestoreError::Commit(_) => {
             format!("cannot write '{}', which holds no valid metadata now", output.display())
         }
     };

@@ -107,6 +107,11 @@ impl Forest {
         Forest { value_size, roots, nodes, reached: Vec::new() }
     }
 
+    /// Blocks that there may be nodes in.
+    pub fn nr_blocks(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// The roots, in the order in which they were given.
     pub fn roots(&self) -> &[Root] {
         &self.roots

@@ -120,8 +120,8 @@ pub fn dump_salvaged(
     if options.skip_mappings {
         document.devices.iter_mut().for_each(|device| device.leaves = Leaves::Skipped);
     }
-    if options.flat || options.skip_mappings || options.devices.is_some() {
-        document.sharing = None;
+    if !options.flat && !options.skip_mappings && options.devices.is_none() && document.devices.len() > 1 {
+        document.find_sharing(source);
     }
     write(source, &document, options.format, out, progress)?;
     Ok(SalvagedDump { account, findings, missing })

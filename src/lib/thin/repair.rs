@@ -38,7 +38,10 @@ pub fn repair(
     options: &SalvageOptions,
     progress: &dyn Progress,
 ) -> Result<Repaired, RepairError> {
-    let Salvage { document, account, findings } = salvage(source, options, progress)?;
-    let written = restore_document(source, &document, output, progress)?;
+    let Salvage { mut document, account, findings } = salvage(source, options, progress)?;
+    let written = restore_document(source, &mut document, output, progress)?;
     Ok(Repaired { account, findings, written })
 }
+
+#[cfg(test)]
+mod tests;

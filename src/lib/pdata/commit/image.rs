@@ -2,7 +2,8 @@
 
 use super::{CommitError, DataCounts, SpaceMapRoots};
 use crate::base::BlockNr;
-use crate::block::BlockOutput;
+use crate::block::{BlockOutput, BlockSource, Visit};
+use crate::format::block::{self, BlockKind};
 use crate::format::space_map::{self, ENTRIES_PER_BITMAP, IndexEntry, MAX_METADATA_BLOCKS, SpaceMapRoot};
 use crate::format::{BLOCK_SIZE, Block};
 use crate::pdata::build::{NodeBuf, NodeSink, NothingShared, TreeBuilder};
@@ -88,6 +89,25 @@ impl<'a> ImageWriter<'a> {
         let location = self.allocate()?;
         if self.output.is_some() {
             self.write(location, &seal(location))?;
+        }
+        Ok(location)
+    }
+
+    /// Whether nothing is written.
+    pub fn is_plan(&self) -> bool {
+        self.output.is_none()
+    }
+
+    /// Takes a block for a copy of a node, seals it and writes it. It gets no reference: sharing it gives it one.
+    ///
+    /// # Errors
+    /// Where there is no block left, or writing failed.
+    pub fn add_copy(&mut self, node: &mut Block) -> Result<BlockNr, CommitError> {
+        let location = self.allocate()?;
+        self.unrefer(location);
+        if self.output.is_some() {
+            block::seal(node, BlockKind::Node, location);
+            self.write(location, node)?;
         }
         Ok(location)
     }
@@ -239,6 +259,15 @@ impl SealedImage<'_> {
         self.nr_needed
     }
 
+    /// The image as it will be with this superblock; none after a plan.
+    ///
+    /// # Errors
+    /// Where what was written can't be read.
+    pub fn preview(&mut self, superblock: &Block) -> Result<Option<Preview<'_>>, CommitError> {
+        let Some(output) = self.output.as_deref_mut() else { return Ok(None) };
+        Ok(Some(Preview { written: output.written()?, superblock: *superblock }))
+    }
+
     /// Puts the superblock in place: after this the image is valid. Does nothing after a plan.
     ///
     /// # Errors
@@ -249,6 +278,29 @@ impl SealedImage<'_> {
             output.flush()?;
         }
         Ok(())
+    }
+}
+
+/// What was written, under a superblock that was not.
+pub struct Preview<'a> {
+    written: Box<dyn BlockSource + 'a>,
+    superblock: Block,
+}
+
+impl BlockSource for Preview<'_> {
+    fn nr_blocks(&self) -> u64 {
+        self.written.nr_blocks()
+    }
+
+    fn read_many(&self, blocks: &[BlockNr], visit: &mut Visit<'_>) {
+        self.written.read_many(blocks, &mut |location, block| match (location, block) {
+            (BlockNr(0), Ok(_)) => visit(location, Ok(&self.superblock)),
+            (_, block) => visit(location, block),
+        });
+    }
+
+    fn nr_faults(&self) -> u64 {
+        self.written.nr_faults()
     }
 }
 

@@ -11,7 +11,7 @@ mod old_maps;
 mod transaction;
 mod undo;
 
-pub use image::{ImageWriter, SealedImage};
+pub use image::{ImageWriter, Preview, SealedImage};
 pub use transaction::{SealedTransaction, Transaction, replace_superblock};
 pub use undo::{Undo, UndoError};
 

@@ -34,10 +34,10 @@ pub struct Recount {
 }
 
 /// A device that is complete.
-struct Built {
-    id: u32,
-    root: BlockNr,
-    details: DeviceDetails,
+pub(super) struct Built {
+    pub(super) id: u32,
+    pub(super) root: BlockNr,
+    pub(super) details: DeviceDetails,
 }
 
 /// The device that is being built.
@@ -99,24 +99,13 @@ impl<'w, 'a> Builder<'w, 'a> {
     }
 
     /// Builds the trees over the devices and the space maps. All items have come.
-    pub(super) fn finish(mut self) -> Result<BuiltPool<'w>, RestoreFault> {
+    pub(super) fn finish(self) -> Result<BuiltPool<'w>, RestoreFault> {
         // Items begin with the pool, or end with an error.
         let Some(pool) = self.pool else { return Err(RereadError::Changed.into()) };
-        self.built.sort_unstable_by_key(|device| device.id);
-        let mut roots = TreeBuilder::<8>::new();
-        let mut details = TreeBuilder::<DETAILS_SIZE>::new();
-        let image = &mut self.sink.image;
-        for device in &self.built {
-            roots.push(device.id.into(), &device.root.0.to_le_bytes(), image)?;
-            details.push(device.id.into(), &zerocopy::transmute!(device.details), image)?;
-        }
-        let mapping_root = roots.finish(&mut NothingShared, image)?;
-        let details_root = details.finish(&mut NothingShared, image)?;
-        let dead = self.definitions.dead_leaves(image);
+        let dead = self.definitions.dead_leaves(&self.sink.image);
         let (image, counts) = self.sink.finish();
-        let data = DataCounts { nr_blocks: pool.nr_data_blocks, counts: &counts };
-        let sealed = image.seal(Some(data))?;
-        Ok(BuiltPool { pool, mapping_root, details_root, recounts: self.recounts, dead, sealed })
+        let built = finish_pool(image, &counts, pool, self.built)?;
+        Ok(BuiltPool { recounts: self.recounts, dead, ..built })
     }
 
     fn device_id(&self) -> Option<ThinId> {
@@ -181,21 +170,7 @@ impl PoolSink for Builder<'_, '_> {
         pool.transaction = self.options.transaction_id.unwrap_or(pool.transaction);
         pool.data_block_size = self.options.data_block_size.unwrap_or(pool.data_block_size);
         pool.nr_data_blocks = self.options.nr_data_blocks.unwrap_or(pool.nr_data_blocks);
-        if !data_block_size_is_valid(pool.data_block_size) {
-            return Err(RestoreFault::DataBlockSize(pool.data_block_size));
-        }
-        if pool.time >= TIME_LIMIT {
-            return Err(RestoreFault::PoolTime(pool.time));
-        }
-        let bitmaps = space_map::nr_bitmaps(pool.nr_data_blocks);
-        if bitmaps > MAX_METADATA_BLOCKS || pool.nr_data_blocks > MAX_DATA_BLOCKS {
-            return Err(CommitError::TooLarge.into());
-        }
-        // Counting takes memory for each data block, so it is not begun where there is no room for the counts.
-        let present = self.sink.image.nr_blocks();
-        if bitmaps > present {
-            return Err(RestoreFault::DataDevice { nr_data_blocks: pool.nr_data_blocks, bitmaps, present });
-        }
+        check_pool(&pool, self.sink.image.nr_blocks())?;
         self.sink.data = Counts::new(pool.nr_data_blocks);
         self.pool = Some(pool);
         Ok(())
@@ -211,20 +186,9 @@ impl PoolSink for Builder<'_, '_> {
     }
 
     fn begin_device(&mut self, device: &Device) -> Result<(), RestoreFault> {
-        let pool_time = self.pool.as_ref().map_or(0, |pool| pool.time);
-        if device.id.0 >= DEVICE_ID_LIMIT {
-            return Err(RestoreFault::DeviceId(device.id));
-        }
+        check_device(device, self.pool.as_ref().map_or(0, |pool| pool.time))?;
         if !self.ids.insert(device.id.0 as u32) {
             return Err(RestoreFault::DuplicateDevice(device.id));
-        }
-        let (created, snapshotted) = (device.creation_time, device.snapshotted_time);
-        if created.max(snapshotted) > pool_time {
-            let time = created.max(snapshotted);
-            return Err(RestoreFault::DeviceTime { device: device.id, time, pool: pool_time });
-        }
-        if created > snapshotted {
-            return Err(RestoreFault::DeviceTimes { device: device.id, created, snapshotted });
         }
         self.last_key = None;
         self.device = Some(OpenDevice { device: *device, mapped: 0, only: None });
@@ -287,4 +251,60 @@ impl PoolSink for Builder<'_, '_> {
     fn end(&mut self) -> Result<(), RestoreFault> {
         Ok(())
     }
+}
+
+/// Refuses what a pool can't be, or what an output of `present` blocks has no room to count.
+pub(super) fn check_pool(pool: &Pool, present: u64) -> Result<(), RestoreFault> {
+    if !data_block_size_is_valid(pool.data_block_size) {
+        return Err(RestoreFault::DataBlockSize(pool.data_block_size));
+    }
+    if pool.time >= TIME_LIMIT {
+        return Err(RestoreFault::PoolTime(pool.time));
+    }
+    let bitmaps = space_map::nr_bitmaps(pool.nr_data_blocks);
+    if bitmaps > MAX_METADATA_BLOCKS || pool.nr_data_blocks > MAX_DATA_BLOCKS {
+        return Err(CommitError::TooLarge.into());
+    }
+    // Counting takes memory for each data block, so it is not begun where there is no room for the counts.
+    if bitmaps > present {
+        return Err(RestoreFault::DataDevice { nr_data_blocks: pool.nr_data_blocks, bitmaps, present });
+    }
+    Ok(())
+}
+
+/// Refuses what a device of a pool of this time can't be.
+pub(super) fn check_device(device: &Device, pool_time: u32) -> Result<(), RestoreFault> {
+    if device.id.0 >= DEVICE_ID_LIMIT {
+        return Err(RestoreFault::DeviceId(device.id));
+    }
+    let (created, snapshotted) = (device.creation_time, device.snapshotted_time);
+    if created.max(snapshotted) > pool_time {
+        let time = created.max(snapshotted);
+        return Err(RestoreFault::DeviceTime { device: device.id, time, pool: pool_time });
+    }
+    if created > snapshotted {
+        return Err(RestoreFault::DeviceTimes { device: device.id, created, snapshotted });
+    }
+    Ok(())
+}
+
+/// Builds the trees over the devices, and the space maps.
+pub(super) fn finish_pool<'w>(
+    mut image: ImageWriter<'w>,
+    counts: &Counts,
+    pool: Pool,
+    mut built: Vec<Built>,
+) -> Result<BuiltPool<'w>, RestoreFault> {
+    built.sort_unstable_by_key(|device| device.id);
+    let mut roots = TreeBuilder::<8>::new();
+    let mut details = TreeBuilder::<DETAILS_SIZE>::new();
+    for device in &built {
+        roots.push(device.id.into(), &device.root.0.to_le_bytes(), &mut image)?;
+        details.push(device.id.into(), &zerocopy::transmute!(device.details), &mut image)?;
+    }
+    let mapping_root = roots.finish(&mut NothingShared, &mut image)?;
+    let details_root = details.finish(&mut NothingShared, &mut image)?;
+    let data = DataCounts { nr_blocks: pool.nr_data_blocks, counts };
+    let sealed = image.seal(Some(data))?;
+    Ok(BuiltPool { pool, mapping_root, details_root, recounts: Vec::new(), dead: DeadLeaves::new(), sealed })
 }

@@ -1,8 +1,9 @@
 //! Building metadata from a document: a salvage, or the trees of another image.
 
 use super::builder::Builder;
+use super::copied::copy_document;
 use super::fault::RestoreFault;
-use super::{RestoreError, RestoreOptions, RestoreOutcome, restore_from};
+use super::{RestoreError, RestoreOptions, RestoreOutcome, commit_verified, restore_from};
 use crate::base::{BlockNr, Progress, ThinBlock};
 use crate::block::{BlockOutput, BlockSource, ReadError};
 use crate::format::mapping;
@@ -18,15 +19,25 @@ const WINDOW: usize = 256;
 
 /// Builds the pool of `document`, whose leaves are in `source`, into `output`, which nobody else uses.
 ///
+/// Its nodes are copied where that fits and no mapping has to be changed; otherwise all is built anew, which is most
+/// compact. The result is checked before its superblock is written.
+///
 /// # Errors
 /// Where a leaf that was good cannot be read any more, the output is too small (then nothing was written), or writing
 /// fails. After an error in writing the output has no valid superblock.
 pub fn restore_document(
     source: &dyn BlockSource,
-    document: &Document,
+    document: &mut Document,
     output: &mut dyn BlockOutput,
     progress: &dyn Progress,
 ) -> Result<RestoreOutcome, RestoreError> {
+    if document.limits.is_none()
+        && let Some(copied) = copy_document(source, document, output, progress)?
+    {
+        return Ok(copied);
+    }
+    document.find_sharing(source);
+    let document = &*document;
     let leaves = Leaves { source, document };
     let heads = document.shared_runs();
     // By block; heads ascend.
@@ -34,10 +45,16 @@ pub fn restore_document(
     for (number, head) in heads.iter().enumerate() {
         definitions[head.0 as usize] = number as u32;
     }
-    restore_from(output, &RestoreOptions::default(), &leaves, &mut |builder, title| {
-        progress.section(title, document.devices.len() as u64);
-        Ok(leaves.feed(builder, &definitions, progress)?)
-    })
+    restore_from(
+        output,
+        &RestoreOptions::default(),
+        &leaves,
+        &mut |builder, title| {
+            progress.section(title, document.devices.len() as u64);
+            Ok(leaves.feed(builder, &definitions, progress)?)
+        },
+        &|built| commit_verified(built, progress),
+    )
 }
 
 /// The leaves of a document as runs.

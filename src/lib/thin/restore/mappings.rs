@@ -31,20 +31,20 @@ impl<'w, 'a> MappingSink<'w, 'a> {
         self.data.settle(&mut self.tally);
         (self.image, self.data)
     }
+}
 
-    /// Counts the values of a leaf.
-    fn count(&mut self, values: &[u8]) {
-        let (values, _) = values.as_chunks::<8>();
-        let block = |value: &[u8; 8]| mapping::unpack(u64::from_le_bytes(*value)).0.0;
-        let breaks = values.windows(2).map(|pair| u32::from(block(&pair[1]) != block(&pair[0]) + 1)).sum::<u32>();
-        if breaks as usize * 4 > values.len() {
-            // Scattered: looking for runs would cost more than it saves.
-            self.data.add(&mut self.tally, values.iter().map(block));
-            return;
-        }
-        for run in values.chunk_by(|left, right| block(right) == block(left) + 1) {
-            self.data.add_run(&mut self.tally, block(&run[0]), run.len() as u64);
-        }
+/// Counts the data blocks that the values of a leaf lead to.
+pub(super) fn count_values(data: &Counts, tally: &mut Tally, values: &[u8]) {
+    let (values, _) = values.as_chunks::<8>();
+    let block = |value: &[u8; 8]| mapping::unpack(u64::from_le_bytes(*value)).0.0;
+    let breaks = values.windows(2).map(|pair| u32::from(block(&pair[1]) != block(&pair[0]) + 1)).sum::<u32>();
+    if breaks as usize * 4 > values.len() {
+        // Scattered: looking for runs would cost more than it saves.
+        data.add(tally, values.iter().map(block));
+        return;
+    }
+    for run in values.chunk_by(|left, right| block(right) == block(left) + 1) {
+        data.add_run(tally, block(&run[0]), run.len() as u64);
     }
 }
 
@@ -53,7 +53,7 @@ impl NodeSink for MappingSink<'_, '_> {
 
     fn node<const V: usize>(&mut self, node: &mut NodeBuf<V>) -> Result<BlockNr, RestoreFault> {
         if node.is_leaf() {
-            self.count(node.value_bytes());
+            count_values(&self.data, &mut self.tally, node.value_bytes());
         }
         Ok(self.image.node(node)?)
     }

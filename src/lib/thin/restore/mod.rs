@@ -5,6 +5,7 @@
 //! comes last. Input that can be read only once is kept in memory in between.
 
 mod builder;
+mod copied;
 mod definitions;
 mod fault;
 mod from_document;
@@ -14,11 +15,13 @@ pub use builder::Recount;
 pub use fault::RestoreFault;
 pub use from_document::restore_document;
 
+use super::check::{CheckOptions, check};
 use super::items::Runs;
 use super::recording::{Recorder, Recording};
+use super::report::Verdict;
 use super::xml::{self, FileRuns, ReadAt, XmlError, XmlOptions};
 use crate::base::{BlockNr, Progress};
-use crate::block::BlockOutput;
+use crate::block::{BlockOutput, BlockSource};
 use crate::format::BLOCK_SECTORS;
 use crate::format::superblock::{FLAG_NEEDS_CHECK, THIN_MAGIC, ThinSuperblock, VERSION};
 use crate::pdata::commit::{CommitError, ImageWriter};
@@ -77,6 +80,9 @@ pub enum RestoreError {
     /// The input was not the same when it was read for the second time.
     #[error("the input changed while it was read")]
     Changed,
+    /// What was written does not read back as it should. The output has no valid superblock.
+    #[error("what was written did not pass its check: the output's device is bad, or this program is. {0}")]
+    Unsound(String),
     /// Building or writing failed.
     #[error(transparent)]
     Build(#[from] RestoreFault),
@@ -99,23 +105,35 @@ pub fn restore(
     match input {
         XmlInput::File(file) => {
             let runs = FileRuns::new(file, options.xml);
-            restore_from(output, options, &runs, &mut |builder, title| {
-                progress.section(title, file.metadata().map_or(0, |metadata| metadata.len()));
-                let reader = Watched { input: ReadAt::new(file, 0), progress };
-                Ok(xml::read(reader, options.xml, builder)?)
-            })
+            restore_from(
+                output,
+                options,
+                &runs,
+                &mut |builder, title| {
+                    progress.section(title, file.metadata().map_or(0, |metadata| metadata.len()));
+                    let reader = Watched { input: ReadAt::new(file, 0), progress };
+                    Ok(xml::read(reader, options.xml, builder)?)
+                },
+                &commit,
+            )
         }
         XmlInput::Stream(stream) => {
             let recording = Recording::new();
             let mut stream = Some(stream);
-            restore_from(output, options, &recording, &mut |builder, title| match stream.take() {
-                Some(input) => {
-                    progress.section(title, 0);
-                    let mut recorder = Recorder::new(&recording, builder);
-                    Ok(xml::read(Watched { input, progress }, options.xml, &mut recorder)?)
-                }
-                None => Ok(recording.replay(builder)?),
-            })
+            restore_from(
+                output,
+                options,
+                &recording,
+                &mut |builder, title| match stream.take() {
+                    Some(input) => {
+                        progress.section(title, 0);
+                        let mut recorder = Recorder::new(&recording, builder);
+                        Ok(xml::read(Watched { input, progress }, options.xml, &mut recorder)?)
+                    }
+                    None => Ok(recording.replay(builder)?),
+                },
+                &commit,
+            )
         }
     }
 }
@@ -128,6 +146,7 @@ fn restore_from(
     options: &RestoreOptions,
     runs: &dyn Runs,
     feed: &mut Feed<'_>,
+    finish: &dyn Fn(BuiltPool<'_>) -> Result<(), RestoreError>,
 ) -> Result<RestoreOutcome, RestoreError> {
     let present = output.nr_blocks();
     let mut plan = build(ImageWriter::plan(present), options, runs, &DeadLeaves::new(), feed, "reading")?;
@@ -144,10 +163,10 @@ fn restore_from(
     if built.pool != plan.pool || built.sealed.nr_needed() != needed {
         return Err(RestoreError::Changed);
     }
-    let superblock = superblock(&built);
     let needs_check_dropped = built.pool.flags & FLAG_NEEDS_CHECK != 0;
-    built.sealed.commit(&superblock.to_block(BlockNr(0)))?;
-    Ok(RestoreOutcome { recounts: built.recounts, needs_check_dropped, nr_used: needed })
+    let recounts = built.recounts.clone();
+    finish(built)?;
+    Ok(RestoreOutcome { recounts, needs_check_dropped, nr_used: needed })
 }
 
 fn build<'w>(
@@ -161,6 +180,25 @@ fn build<'w>(
     let mut builder = Builder::new(image, options, runs, dead);
     feed(&mut builder, title)?;
     Ok(builder.finish()?)
+}
+
+/// Puts the superblock in place.
+fn commit(built: BuiltPool<'_>) -> Result<(), RestoreError> {
+    let superblock = superblock(&built).to_block(BlockNr(0));
+    Ok(built.sealed.commit(&superblock)?)
+}
+
+/// Checks what was built, all of it, before its superblock makes it valid.
+fn commit_verified(mut built: BuiltPool<'_>, progress: &dyn Progress) -> Result<(), RestoreError> {
+    let superblock = superblock(&built).to_block(BlockNr(0));
+    if let Some(preview) = built.sealed.preview(&superblock)? {
+        let checked = check(&preview, &CheckOptions::default(), progress, &mut |_| ());
+        let clean = checked.as_ref().is_ok_and(|report| report.verdict() == Verdict::Clean && preview.nr_faults() == 0);
+        if !clean {
+            return Err(RestoreError::Unsound(checked.map(|report| report.text()).unwrap_or_default()));
+        }
+    }
+    Ok(built.sealed.commit(&superblock)?)
 }
 
 fn superblock(built: &BuiltPool<'_>) -> ThinSuperblock {

@@ -428,6 +428,9 @@ fn a_text_that_changes_is_noticed() {
         fn read_back(&mut self, location: BlockNr) -> Result<Box<crate::format::Block>, crate::block::WriteError> {
             self.inner.read_back(location)
         }
+        fn written(&mut self) -> Result<Box<dyn crate::block::BlockSource + '_>, crate::block::WriteError> {
+            self.inner.written()
+        }
         fn flush(&mut self) -> Result<(), crate::block::WriteError> {
             self.inner.flush()
         }

@@ -246,11 +246,10 @@ impl Work<'_> {
             account.devices.push(told);
             written.push(DocumentDevice { device: details, leaves });
         }
-        let limits = Some((pool.nr_data_blocks, pool.time));
-        let mut document = Document { pool, devices: written, forest: walked.forest, limits, sharing: None };
-        if document.devices.len() > 1 {
-            document.find_sharing(self.source);
-        }
+        let (last_data, last_time) = walked.limits.highest();
+        let within = last_data.is_none_or(|last| last < pool.nr_data_blocks) && last_time <= pool.time;
+        let limits = (!within).then_some((pool.nr_data_blocks, pool.time));
+        let document = Document { pool, devices: written, forest: walked.forest, limits, sharing: None };
         Ok(Salvage { document, account, findings: walked.findings })
     }
 
