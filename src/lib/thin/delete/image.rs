@@ -42,6 +42,5 @@ pub fn write_image(
         limits: None,
         sharing: None,
     };
-    document.find_sharing(target.source);
-    Ok(restore_document(target.source, &document, output, progress)?)
+    Ok(restore_document(target.source, &mut document, output, progress)?)
 }

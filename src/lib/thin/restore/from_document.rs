@@ -36,7 +36,9 @@ pub fn restore_document(
     {
         return Ok(copied);
     }
-    document.find_sharing(source);
+    if document.devices.len() > 1 {
+        document.find_sharing(source);
+    }
     let document = &*document;
     let leaves = Leaves { source, document };
     let heads = document.shared_runs();
