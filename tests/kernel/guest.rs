@@ -18,8 +18,10 @@ const APPEND: &str = "console=ttyS0 panic=-1 quiet random.trust_cpu=on mitigatio
 pub struct Guest<'a> {
     lab: &'a Lab,
     script: String,
+    variables: String,
     disks: Vec<String>,
     files: Archive,
+    kill_after: Option<Duration>,
 }
 
 /// What came of it.
@@ -44,6 +46,13 @@ impl Outcome {
         assert_eq!(self.status, Some(0), "\n{self}");
     }
 
+    /// Fails the test, with everything, unless the guest was killed while it worked.
+    #[track_caller]
+    pub fn expect_killed(&self) {
+        assert_eq!(self.status, None, "\n{self}");
+        assert!(self.told.iter().any(|line| line == "armed"), "\n{self}");
+    }
+
     /// The lines that begin with `word`, without it.
     pub fn lines<'b>(&'b self, word: &'b str) -> impl Iterator<Item = &'b str> {
         self.told.iter().filter_map(move |line| line.strip_prefix(word)?.strip_prefix(' '))
@@ -55,7 +64,8 @@ impl<'a> Guest<'a> {
     pub fn new(lab: &'a Lab, name: &str) -> Guest<'a> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/guest").join(name).with_extension("sh");
         let script = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Guest { lab, script, disks: Vec::new(), files: Archive::new() }
+        let (variables, files) = (String::new(), Archive::new());
+        Guest { lab, script, variables, disks: Vec::new(), files, kill_after: None }
     }
 
     /// The next of /dev/vda, /dev/vdb and so on; returns its name. What the guest writes is in the file.
@@ -66,9 +76,19 @@ impl<'a> Guest<'a> {
         format!("/dev/vd{letter}")
     }
 
+    /// A variable for the script.
+    pub fn set(&mut self, name: &str, value: impl fmt::Display) {
+        self.variables.push_str(&format!("{name}='{value}'\n"));
+    }
+
     /// The file `/scenario/NAME` of the guest.
     pub fn file(&mut self, name: &str, content: &[u8]) {
         self.files.file(&format!("scenario/{name}"), content);
+    }
+
+    /// Kills the guest, as a power cut does, that long after the script has called `armed`.
+    pub fn kill_after(&mut self, time: Duration) {
+        self.kill_after = Some(time);
     }
 
     /// Boots, and fails the test unless the scenario goes well.
@@ -85,7 +105,7 @@ impl<'a> Guest<'a> {
         let place = |name: &str| folder.path().join(name);
         let mut files = self.files;
         files.file("scenario/script", self.script.as_bytes());
-        files.file("scenario/variables", b"");
+        files.file("scenario/variables", self.variables.as_bytes());
         fs::write(place("files"), [self.lab.files.clone(), files.finish()].concat()).unwrap();
         let (console, told) = (place("console"), place("told"));
         let mut command = Command::new("qemu-system-x86_64");
@@ -110,7 +130,7 @@ impl<'a> Guest<'a> {
         command.args(self.disks.iter().flat_map(|disk| ["-drive", disk]));
         let errors = fs::File::create(place("errors")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn().unwrap();
-        wait(child);
+        wait(child, &told, self.kill_after);
 
         let text = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "");
         let mut told: Vec<String> = text(told).lines().map(String::from).collect();
@@ -122,10 +142,17 @@ impl<'a> Guest<'a> {
     }
 }
 
-fn wait(mut child: Child) {
+fn wait(mut child: Child, told: &Path, kill_after: Option<Duration>) {
     let started = Instant::now();
+    let mut kill_at = None;
     while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > LIMIT {
+        if let (Some(after), None) = (kill_after, kill_at)
+            && fs::read(told).is_ok_and(|text| text.windows(5).any(|bytes| bytes == b"armed"))
+        {
+            kill_at = Some(Instant::now() + after);
+        }
+        let now = Instant::now();
+        if kill_at.is_some_and(|at| now >= at) || now - started > LIMIT {
             child.kill().unwrap();
             child.wait().unwrap();
             return;

@@ -4,11 +4,14 @@
 //! what they need.
 
 mod accept;
+mod bad_sectors;
 #[path = "guest/blocks.rs"]
 #[allow(dead_code, reason = "a program for the guest; here it is only known by its stamps")]
 mod blocks;
 mod cpio;
 mod guest;
 mod lab;
+mod live;
+mod power;
 #[path = "../support/mod.rs"]
 mod support;

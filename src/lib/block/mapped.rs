@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -35,12 +35,29 @@ impl Mapping {
         Ok(Mapping { address, len })
     }
 
-    fn advise(&self, run: Run, advice: Advice) -> rustix::io::Result<()> {
+    /// The pages of a run: where they begin in the mapping, and their bytes, the last page in part.
+    fn span(&self, run: Run) -> (usize, usize) {
         let page = rustix::param::page_size();
         let begin = run.first as usize * BLOCK_SIZE / page * page;
         let end = (run.past as usize * BLOCK_SIZE).min(self.len);
+        (begin, end - begin)
+    }
+
+    fn advise(&self, run: Run, advice: Advice) -> rustix::io::Result<()> {
+        let (begin, len) = self.span(run);
         // SAFETY: inside the mapping. None of the advices used changes what a reader sees.
-        unsafe { rustix::mm::madvise(self.address.byte_add(begin), end - begin, advice) }
+        unsafe { rustix::mm::madvise(self.address.byte_add(begin), len, advice) }
+    }
+
+    /// Whether all pages of a run, which has no more than a window has, are in memory.
+    fn is_resident(&self, run: Run) -> bool {
+        let (begin, len) = self.span(run);
+        let mut pages = [0; WINDOW as usize];
+        let nr_pages = len.div_ceil(rustix::param::page_size());
+        let Some(pages) = pages.get_mut(..nr_pages) else { return false };
+        // SAFETY: inside the mapping, and there is room for one byte for each page.
+        let told = unsafe { libc::mincore(self.address.byte_add(begin), len, pages.as_mut_ptr()) };
+        told == 0 && pages.iter().all(|page| page & 1 == 1)
     }
 }
 
@@ -63,6 +80,8 @@ pub struct MappedSource {
     file: File,
     direct: OnceLock<Result<DirectSource, ReadError>>,
     nr_blocks: u64,
+    /// Whether the system tells us which pages are in memory; to others it says of all that they are.
+    tells_residence: bool,
 }
 
 // SAFETY: the mapping is only read, and only unmapped by `drop`.
@@ -82,12 +101,25 @@ impl MappedSource {
         let mapping = Mapping::new(&file, len)?;
         // SAFETY: the mapping is ours, of these blocks, and outlives the watch.
         let watch = unsafe { Watch::new(mapping.address.cast(), count) }?;
-        Ok(MappedSource { watch, mapping, file, direct: OnceLock::new(), nr_blocks })
+        let user = rustix::process::geteuid().as_raw();
+        let tells_residence = user == 0 || user == file.metadata()?.uid();
+        Ok(MappedSource { watch, mapping, file, direct: OnceLock::new(), nr_blocks, tells_residence })
     }
 
     fn pointer(&self, block: usize) -> *const Block {
         // Below nr_blocks, so inside the mapping.
         self.mapping.address.cast_const().cast::<Block>().wrapping_add(block)
+    }
+
+    /// Makes ready for a run: maps what is in memory in one go, and has the rest read.
+    ///
+    /// One call would do for both, but there is no way out of it where a sector is bad: Linux 5.14 to 6.8 try to read it
+    /// again and again.
+    fn prepare(&self, run: Run) {
+        let resident = self.tells_residence && self.mapping.is_resident(run);
+        let advice = if resident { Advice::LinuxPopulateRead } else { Advice::WillNeed };
+        // Not before Linux 5.14: there the pages come by the dozen when they are touched.
+        let _ = self.mapping.advise(run, advice);
     }
 
     /// Lends one block that there is.
@@ -138,8 +170,7 @@ impl BlockSource for MappedSource {
     fn read_many(&self, blocks: &[BlockNr], visit: &mut Visit<'_>) {
         for run in runs::split(blocks, self.nr_blocks, GAP, WINDOW) {
             if run.past - run.first > 1 {
-                // Not before Linux 5.14: there the pages come one by one when they are touched.
-                let _ = self.mapping.advise(run, Advice::LinuxPopulateRead);
+                self.prepare(run);
             }
             for location in run.blocks {
                 let stop = if location.0 >= self.nr_blocks {
