@@ -13,4 +13,5 @@ pub mod cli;
 pub mod format;
 pub mod pack;
 pub mod pdata;
+pub mod replay;
 pub mod thin;

@@ -22,6 +22,7 @@ mod thin_generate_metadata;
 mod thin_metadata_pack;
 mod thin_metadata_unpack;
 mod thin_repair;
+mod thin_replay;
 mod thin_restore;
 mod thin_undo;
 

@@ -5,7 +5,7 @@ use super::exit::Outcome;
 use super::manual::Section;
 use super::{
     install, options, thin_check, thin_delete, thin_dump, thin_generate_damage, thin_generate_metadata,
-    thin_metadata_pack, thin_metadata_unpack, thin_repair, thin_restore, thin_undo,
+    thin_metadata_pack, thin_metadata_unpack, thin_repair, thin_replay, thin_restore, thin_undo,
 };
 use clap::{ArgMatches, Command};
 
@@ -41,6 +41,7 @@ pub const TOOLS: &[Tool] = &[
     thin_metadata_pack::TOOL,
     thin_metadata_unpack::TOOL,
     thin_repair::TOOL,
+    thin_replay::TOOL,
     thin_restore::TOOL,
     thin_undo::TOOL,
 ];

@@ -8,6 +8,7 @@ pub mod counts;
 pub mod edit;
 pub mod forest;
 pub mod ledger;
+pub mod overlay;
 pub mod space_map;
 pub mod space_map_write;
 pub mod stored;

@@ -12,6 +12,7 @@ pub mod fix;
 pub mod generate;
 pub mod items;
 pub mod judge;
+pub mod live;
 pub mod load;
 pub mod model;
 pub mod recording;

@@ -1,0 +1,101 @@
+//! Deleting a whole tree, as a walk that can stop at any leaf or inside one.
+
+use super::{Overlay, OverlayError, Values};
+use crate::base::BlockNr;
+use crate::format::node::DEPTH_LIMIT;
+
+/// What a step of a [`DeleteWalk`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// So many references to data blocks were taken away, in so many runs of neighbouring blocks.
+    Entries {
+        /// Entries of the leaf.
+        entries: u64,
+        /// Runs that they make.
+        runs: u64,
+    },
+    /// All below this node is done: its own reference is to be taken away with [`Overlay::release`].
+    Node {
+        /// The node.
+        block: BlockNr,
+        /// Whether it is shared, so that nothing below it was looked at.
+        shared: bool,
+    },
+    /// There is nothing left.
+    End,
+}
+
+#[derive(Debug)]
+enum Frame {
+    /// Not looked at yet.
+    Unseen(BlockNr),
+    /// An inner node: its children are dealt with one after the other.
+    Inner { block: BlockNr, children: Vec<BlockNr>, next: usize },
+    /// A leaf: values from `next` on still count.
+    Leaf { block: BlockNr, values: Vec<u64>, next: usize },
+}
+
+/// Takes away the references of a device's mapping tree. A shared node only loses its reference.
+#[derive(Debug)]
+pub struct DeleteWalk {
+    stack: Vec<Frame>,
+}
+
+impl DeleteWalk {
+    /// A walk below `root`, which nothing leads to any more.
+    pub fn new(root: BlockNr) -> DeleteWalk {
+        DeleteWalk { stack: vec![Frame::Unseen(root)] }
+    }
+
+    /// Goes on: at most `most` entries of one leaf, or one node.
+    ///
+    /// # Errors
+    /// Where the tree can't be read.
+    pub fn step(&mut self, overlay: &mut Overlay<'_>, most: usize) -> Result<Released, OverlayError> {
+        loop {
+            let depth = self.stack.len();
+            let Some(top) = self.stack.last_mut() else { return Ok(Released::End) };
+            match top {
+                Frame::Unseen(block) => {
+                    let block = *block;
+                    if overlay.metadata.get(block.0) > 1 {
+                        self.stack.pop();
+                        return Ok(Released::Node { block, shared: true });
+                    }
+                    if depth > DEPTH_LIMIT {
+                        return Err(OverlayError::Tree(block));
+                    }
+                    *top = overlay.with_node(block, Values::Data, |node| {
+                        let values: Vec<u64> = node.values_u64().iter().map(|value| value.get()).collect();
+                        if node.is_leaf() {
+                            Frame::Leaf { block, values, next: 0 }
+                        } else {
+                            Frame::Inner { block, children: values.into_iter().map(BlockNr).collect(), next: 0 }
+                        }
+                    })?;
+                }
+                Frame::Inner { children, next, .. } if *next < children.len() => {
+                    let child = children[*next];
+                    *next += 1;
+                    self.stack.push(Frame::Unseen(child));
+                }
+                Frame::Leaf { values, next, .. } if *next < values.len() => {
+                    let end = values.len().min(*next + most.max(1));
+                    let part = &values[*next..end];
+                    for value in part {
+                        overlay.release_data(value >> 24);
+                    }
+                    let runs = part.chunk_by(|left, right| (left >> 24) + 1 == right >> 24).count() as u64;
+                    let entries = part.len() as u64;
+                    *next = end;
+                    return Ok(Released::Entries { entries, runs });
+                }
+                Frame::Inner { block, .. } | Frame::Leaf { block, .. } => {
+                    let block = *block;
+                    self.stack.pop();
+                    return Ok(Released::Node { block, shared: false });
+                }
+            }
+        }
+    }
+}

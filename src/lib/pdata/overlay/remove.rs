@@ -1,0 +1,91 @@
+//! Taking an entry out, with the joining of small nodes that it takes.
+
+use super::edit;
+use super::{Overlay, OverlayError, Values};
+use crate::base::BlockNr;
+use crate::format::node::DEPTH_LIMIT;
+
+/// What came of a removal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The root of the tree now.
+    pub root: BlockNr,
+    /// The value that was there. Its reference is the caller's business.
+    pub old: Option<Vec<u8>>,
+}
+
+impl Overlay<'_> {
+    /// Takes an entry out. All nodes on the way become shadows; a node with a third of its capacity or less is joined
+    /// with a neighbour, or gets some of its entries (docs/format.md 2.5).
+    ///
+    /// # Errors
+    /// Where no block is free or the tree can't be read. Then the overlay may be half changed.
+    pub fn remove(&mut self, root: BlockNr, values: Values, key: u64) -> Result<Removed, OverlayError> {
+        if self.lookup(root, values, key)?.is_none() {
+            return Ok(Removed { root, old: None });
+        }
+        let mut root = self.shadow(root, values)?;
+        let mut at = root;
+        for _ in 0..2 * DEPTH_LIMIT {
+            let step = self.with_node(at, values, |node| (node.is_leaf(), node.child_index(key), node.len()))?;
+            let (leaf, index, children) = step;
+            if leaf {
+                let old = self.remove_from_leaf(at, values, key)?;
+                return Ok(Removed { root, old });
+            }
+            let index = index.ok_or(OverlayError::Tree(at))?;
+            let child = self.shadow_child(at, values, index)?;
+            if children == 1 && at == root {
+                // The tree loses a level.
+                self.release(root);
+                (root, at) = (child, child);
+                continue;
+            }
+            at = if children > 1 { self.enrich(at, values, index, key)? } else { child };
+        }
+        Err(OverlayError::Tree(root))
+    }
+
+    fn remove_from_leaf(&mut self, leaf: BlockNr, values: Values, key: u64) -> Result<Option<Vec<u8>>, OverlayError> {
+        let size = values.size();
+        let found = self.with(leaf, |block| {
+            let node = edit::view(block, leaf, size)?;
+            Ok(node.find(key).map(|index| (index, node.value_bytes()[index * size..][..size].to_vec())))
+        })??;
+        let Some((index, old)) = found else { return Ok(None) };
+        edit::remove_at(self.edit(leaf)?, index);
+        Ok(Some(old))
+    }
+
+    /// Joins or evens out a small child with a neighbour; says which node to go on with.
+    fn enrich(&mut self, parent: BlockNr, values: Values, index: usize, key: u64) -> Result<BlockNr, OverlayError> {
+        let (child, len, max) = self.with_child(parent, values, index)?;
+        if len > max / 3 {
+            return Ok(child);
+        }
+        let left = if index > 0 { index - 1 } else { index };
+        let (_, other, _) = self.with_child(parent, values, if left == index { index + 1 } else { left })?;
+        let nodes = if len + other <= max / 3 * 2 { 1 } else { 2 };
+        self.redistribute(parent, values, left, 2, nodes)?;
+        self.with(parent, |content| {
+            let node = edit::view(content, parent, values.size())?;
+            node.child_index(key).map(|index| node.child(index)).ok_or(OverlayError::Tree(parent))
+        })?
+    }
+
+    /// A child, how many entries it has, and how many it could have.
+    fn with_child(
+        &self,
+        parent: BlockNr,
+        values: Values,
+        index: usize,
+    ) -> Result<(BlockNr, usize, usize), OverlayError> {
+        let child = self.with(parent, |content| {
+            let node = edit::view(content, parent, values.size())?;
+            node.values_u64().get(index).map(|child| BlockNr(child.get())).ok_or(OverlayError::Tree(parent))
+        })??;
+        self.with(child, |content| {
+            edit::view(content, child, values.size()).map(|node| (child, node.len(), node.max_entries()))
+        })?
+    }
+}

@@ -1,0 +1,291 @@
+//! A submitter: takes events from its feed, splits them at blocks, and sends messages to the pool.
+
+use super::delete::{Job, Part};
+use super::verb::{Event, Feed, Verb, When};
+use super::world::{Bio, BioKind, PoolWorld, Request};
+use super::{CREDIT, MARKS, ROOT, RunOptions, WORK, disk};
+use crate::base::{ThinBlock, ThinId};
+use crate::replay::costs::Costs;
+use crate::replay::engine::{Env, Mode, Ns, Step};
+use crate::replay::machine::{Act, Unit};
+use crate::replay::policy::{Kind, Policy};
+use crate::thin::live::LiveError;
+
+/// What a stream does.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Takes the next event.
+    Next,
+    /// Its time has come: begins when there is credit.
+    Due(Verb, Option<Ns>),
+    /// Looks a part up.
+    Map(Bio),
+    /// Leaves a part to the worker.
+    Defer(Bio),
+    /// A part needs no metadata any more.
+    Mapped(Bio),
+    /// Does what a message says, with the lock held.
+    Message(Verb),
+    /// A part of a delete.
+    Delete(Part),
+    /// All requests of the stream are done: then the delete begins.
+    WhenIdle,
+    /// The delete is over.
+    EndDelete,
+}
+
+/// A stream.
+pub struct Stream<'a> {
+    index: usize,
+    feed: Box<dyn Feed + 'a>,
+    policy: Policy,
+    costs: Costs,
+    discard_max: u64,
+    job: Option<Job>,
+    over: bool,
+}
+
+impl<'a> Stream<'a> {
+    /// The stream of that number.
+    pub fn new(index: usize, feed: Box<dyn Feed + 'a>, options: &RunOptions) -> Stream<'a> {
+        let (policy, costs) = (options.policy.clone(), options.costs.clone());
+        Stream { index, feed, policy, costs, discard_max: options.discard_max.max(1), job: None, over: false }
+    }
+
+    fn next_event(&mut self, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
+        let Some(Event { when, verb }) = self.feed.next() else {
+            self.over = true;
+            return world.end_stream(self.index, env);
+        };
+        let (pause, arrival) = match when {
+            When::Asap => (0, None),
+            When::After(time) => (time, None),
+            When::At(time) => (time.saturating_sub(env.now), Some(time)),
+        };
+        then.extend((pause > 0).then_some(Act::Step(Step::Sleep(pause))));
+        then.push(Act::Do(Task::Due(verb, arrival)));
+    }
+
+    /// An open stream's request counts from the time at which it was due, whenever it is sent.
+    fn due(
+        &mut self,
+        verb: Verb,
+        arrival: Option<Ns>,
+        world: &mut PoolWorld<'_>,
+        env: &mut Env<'_>,
+        then: &mut Vec<Act<Task>>,
+    ) {
+        let stream = &world.streams[self.index];
+        let is_request = verb.extent().is_some() || matches!(verb, Verb::Flush { .. });
+        if is_request && stream.depth.is_some_and(|depth| stream.outstanding >= depth.max(1)) {
+            then.extend([Act::Step(Step::Wait(CREDIT + self.index)), Act::Do(Task::Due(verb, arrival))]);
+            return;
+        }
+        let since = if world.streams[self.index].depth.is_none() { arrival.unwrap_or(env.now) } else { env.now };
+        match &verb {
+            Verb::Read { .. } | Verb::Write { .. } | Verb::Discard { .. } => {
+                self.submit(&verb, since, world, env, then)
+            }
+            Verb::Flush { .. } => self.flush(since, world, env),
+            Verb::Sleep(time) => then.push(Act::Step(Step::Sleep(*time))),
+            Verb::Mark(name) => {
+                world.measured.marks.push((env.now, name.clone()));
+                world.passed.insert(name.clone());
+                env.notify(MARKS, 0);
+            }
+            Verb::Wait(name) => {
+                let is_idle = |name: &str| {
+                    let of_name = world.streams.iter().filter(|stream| stream.name == name);
+                    of_name.clone().count() > 0
+                        && of_name.clone().all(|s| s.outstanding == 0 && (s.over || s.depth.is_some()))
+                };
+                if !world.passed.contains(name) && !is_idle(name) {
+                    then.extend([Act::Step(Step::Wait(MARKS)), Act::Do(Task::Due(verb, arrival))]);
+                }
+            }
+            Verb::Expect(time) => world.measured.expected.add(*time),
+            Verb::Delete { dev, policy } => {
+                let policy = policy.clone().unwrap_or_else(|| self.policy.clone());
+                self.delete(*dev, policy, world, env, then);
+            }
+            Verb::Lookup { .. } => self.message(verb, Mode::Shared, then),
+            _ => self.message(verb, Mode::Exclusive, then),
+        }
+    }
+
+    fn message(&self, verb: Verb, mode: Mode, then: &mut Vec<Act<Task>>) {
+        then.push(Act::Label(verb.word()));
+        then.extend([Act::Step(Step::Lock(ROOT, mode)), Act::Do(Task::Message(verb))]);
+    }
+
+    fn submit(
+        &mut self,
+        verb: &Verb,
+        since: Ns,
+        world: &mut PoolWorld<'_>,
+        env: &mut Env<'_>,
+        then: &mut Vec<Act<Task>>,
+    ) {
+        let Some((dev, off, len)) = verb.extent() else { return };
+        let size = world.block_sectors;
+        let (first, end) = match verb {
+            // Only whole blocks can be given back.
+            Verb::Discard { .. } => (off.div_ceil(size), off.saturating_add(len) / size),
+            _ => (off / size, off.saturating_add(len).div_ceil(size)),
+        };
+        let step = if matches!(verb, Verb::Discard { .. }) { self.discard_max } else { 1 };
+        let bytes = len.saturating_mul(512);
+        let parts = end.saturating_sub(first).div_ceil(step);
+        let request = Request { stream: self.index, word: verb.word(), since, bytes, parts: parts.max(1) };
+        let request = world.request(request, env);
+        if parts == 0 {
+            return world.complete(request, env);
+        }
+        let write = !matches!(verb, Verb::Read { .. });
+        let discard = matches!(verb, Verb::Discard { .. });
+        let cost = if discard { self.costs.submit_min } else { self.costs.submit(bytes, write) };
+        then.extend([Act::Label("submit"), Act::Step(Step::Cpu(cost))]);
+        for block in (first..end).step_by(step as usize) {
+            let blocks = (end - block).min(step);
+            let begin = off.max(block * size);
+            let bytes = (off.saturating_add(len).min((block + blocks) * size) - begin) * 512;
+            let kind = match verb {
+                Verb::Discard { .. } => BioKind::Discard,
+                Verb::Write { fua, .. } => BioKind::Write { fua: *fua },
+                _ => BioKind::Read,
+            };
+            let bio = Bio { request, dev, block: ThinBlock(block), blocks, bytes, kind };
+            if kind == BioKind::Discard {
+                then.push(Act::Do(Task::Defer(bio)));
+            } else {
+                then.extend([Act::Step(Step::Lock(ROOT, Mode::Shared)), Act::Do(Task::Map(bio))]);
+            }
+        }
+    }
+
+    fn flush(&mut self, since: Ns, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
+        let request = Request { stream: self.index, word: "flush", since, bytes: 0, parts: 1 };
+        let request = world.request(request, env);
+        if world.changed || !world.prepared.is_empty() || !world.deferred.is_empty() {
+            world.flushes.push(request);
+            env.notify(WORK, self.costs.wake);
+        } else {
+            world.complete(request, env);
+        }
+    }
+
+    fn map(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+        then.extend([Act::Step(Step::Cpu(self.costs.lookup)), Act::Step(Step::Unlock(ROOT))]);
+        if !world.pool.has_device(bio.dev) {
+            world.measured.failed += 1;
+            then.push(Act::Do(Task::Mapped(bio)));
+            return;
+        }
+        let found = world.pool.lookup(bio.dev, bio.block);
+        let Some(found) = world.check(found) else { return };
+        let direct = found.is_some_and(|mapped| bio.kind == BioKind::Read || !mapped.shared);
+        then.push(Act::Do(if direct { Task::Mapped(bio) } else { Task::Defer(bio) }));
+    }
+
+    fn apply(&mut self, verb: &Verb, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
+        let costs = &self.costs;
+        let mut changed = true;
+        let (result, cost): (Result<(), LiveError>, Ns) = match verb {
+            Verb::Create { dev } => (world.pool.create(*dev), costs.insert),
+            Verb::Snap { dev, origin } => (world.pool.snapshot(*dev, *origin), 2 * costs.insert),
+            Verb::Hold => (world.pool.hold(), costs.commit),
+            Verb::ReleaseHeld => (world.pool.release_held(), costs.remove),
+            Verb::Lookup { dev, off } => {
+                changed = false;
+                let block = ThinBlock(off / world.block_sectors);
+                (world.pool.lookup(*dev, block).map(|_| ()), costs.lookup)
+            }
+            Verb::TrimPool => {
+                changed = false;
+                let bitmaps = world.pool.overlay.data.nr_blocks() / crate::format::space_map::ENTRIES_PER_BITMAP + 1;
+                (Ok(()), costs.visit * bitmaps)
+            }
+            _ => {
+                let blocks = world.commit(env);
+                changed = false;
+                (Ok(()), costs.commit + blocks * costs.write)
+            }
+        };
+        match result {
+            Ok(()) => world.changed |= changed,
+            // A message that the pool refuses changes nothing.
+            Err(LiveError::Overlay(error)) => world.failure = Some(error.into()),
+            Err(_) => world.measured.failed += 1,
+        }
+        then.extend([Act::Step(Step::Cpu(cost)), Act::Step(Step::Unlock(ROOT))]);
+    }
+
+    fn delete(
+        &mut self,
+        dev: ThinId,
+        mut policy: Policy,
+        world: &mut PoolWorld<'_>,
+        env: &mut Env<'_>,
+        then: &mut Vec<Act<Task>>,
+    ) {
+        if !world.pool.has_device(dev) {
+            world.measured.failed += 1;
+            return;
+        }
+        let discard = policy.kind == Kind::DiscardFirst;
+        policy.coalesce |= policy.kind == Kind::Offline;
+        self.job = Some(Job::new(dev, policy, self.costs.clone()));
+        if !discard {
+            then.push(Act::Do(Task::Delete(Part::Start)));
+            return;
+        }
+        let last = world.pool.last_mapped(dev);
+        let blocks = world.check(last).flatten().map_or(0, |last| last.0 + 1);
+        world.begin_background(env);
+        let verb = Verb::Discard { dev, off: 0, len: blocks * world.block_sectors };
+        self.submit(&verb, env.now, world, env, then);
+        then.push(Act::Do(Task::WhenIdle));
+    }
+}
+
+impl<'a, 'b> Unit<PoolWorld<'a>> for Stream<'b> {
+    type Task = Task;
+
+    fn run(&mut self, task: Task, world: &mut PoolWorld<'a>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
+        match task {
+            Task::Next => self.next_event(world, env, then),
+            Task::Due(verb, arrival) => self.due(verb, arrival, world, env, then),
+            Task::Map(bio) => self.map(bio, world, then),
+            Task::Defer(bio) => {
+                world.deferred.push_back(bio);
+                env.notify(WORK, self.costs.wake);
+            }
+            Task::Mapped(bio) => match bio.kind {
+                BioKind::Write { fua: true } if world.changed => {
+                    world.wait_commit.push(bio);
+                    env.notify(WORK, self.costs.wake);
+                }
+                _ => disk::submit(bio, &self.costs, world, env),
+            },
+            Task::Message(verb) => self.apply(&verb, world, env, then),
+            Task::Delete(part) => {
+                if let Some(job) = &mut self.job {
+                    job.run(part, world, env, then);
+                }
+            }
+            Task::WhenIdle if world.streams[self.index].outstanding > 0 => {
+                then.extend([Act::Step(Step::Wait(CREDIT + self.index)), Act::Do(Task::WhenIdle)]);
+            }
+            Task::WhenIdle => {
+                // The empty device goes as one piece; the time counts from the first discard on.
+                world.background.active -= 1;
+                then.push(Act::Do(Task::Delete(Part::Start)));
+            }
+            Task::EndDelete => self.job = None,
+        }
+    }
+
+    fn next(&mut self) -> Option<Task> {
+        (!self.over).then_some(Task::Next)
+    }
+}

@@ -1,0 +1,145 @@
+use super::verb::{List, Sequential};
+use super::*;
+use crate::base::ThinId;
+use crate::block::memory::MemorySource;
+use crate::thin::generate::{GenerateOptions, generate};
+
+fn image(mappings: u64, snapshots: u64) -> MemorySource {
+    let mut image = MemorySource::new(8000);
+    let options = GenerateOptions {
+        data_block_size: 1024,
+        nr_data_blocks: Some(mappings * (snapshots + 1) + 20_000),
+        mappings,
+        snapshots,
+        leaf_fill: 50..=50,
+        ..GenerateOptions::default()
+    };
+    generate(&mut image, &options).unwrap();
+    image
+}
+
+fn event(verb: Verb) -> Event {
+    Event { when: When::Asap, verb }
+}
+
+fn stream<'a>(name: &str, foreground: bool, feed: impl Feed + 'a) -> StreamStart<'a> {
+    StreamStart { name: name.into(), depth: Some(8), feed: Box::new(feed), foreground }
+}
+
+const POLICIES: [&str; 14] = [
+    "coarse",
+    "coarse+coalesce",
+    "batch(1)",
+    "batch(16)",
+    "batch(16)+sleep(1ms)",
+    "batch(1)+yield",
+    "batch(4)+tick",
+    "subleaf(31)",
+    "budget(200us)",
+    "rolling",
+    "background",
+    "background(500)+window(1ms)",
+    "discard-first",
+    "offline",
+];
+
+/// A fixed trace: the same requests whatever the policy.
+fn fixed() -> Vec<StreamStart<'static>> {
+    let write =
+        |n: u64| event(Verb::Write { dev: ThinId(9), off: n * 700 % 90_000, len: 1500, fua: n.is_multiple_of(50) });
+    let mut writes = vec![event(Verb::Create { dev: ThinId(9) })];
+    writes.extend((0..400).map(write));
+    writes.push(event(Verb::Discard { dev: ThinId(9), off: 4096, len: 9000 }));
+    writes.push(event(Verb::Flush { dev: ThinId(9) }));
+    let overwrite = |n: u64| event(Verb::Write { dev: ThinId(2), off: n * 40_960, len: 8, fua: false });
+    writes.extend((0..100).map(overwrite));
+    let delete = vec![
+        event(Verb::Snap { dev: ThinId(10), origin: ThinId(2) }),
+        event(Verb::Delete { dev: ThinId(1), policy: None }),
+    ];
+    vec![stream("w", true, List::new(writes)), stream("d", false, List::new(delete))]
+}
+
+#[test]
+fn all_policies_end_in_the_same_mappings() {
+    let source = image(6000, 1);
+    let base = Base::open(&source).unwrap();
+    let mut first = None;
+    for policy in POLICIES {
+        let options = RunOptions::new(Policy::parse(policy).unwrap(), Costs::standard());
+        let mut outcome = run(&base, fixed(), &options).unwrap();
+        assert_eq!((outcome.background.done, outcome.measured.failed), (1, 0), "{policy}");
+        let logical = outcome.pool.logical().unwrap();
+        assert_eq!(logical.len(), 3);
+        assert!(*first.get_or_insert(logical.clone()) == logical, "{policy}");
+        let latency: u64 = outcome.measured.latency.values().map(|histogram| histogram.count()).sum();
+        assert_eq!(latency, 502 + u64::from(policy == "discard-first"), "{policy}");
+        outcome.pool.seal().unwrap();
+        let (report, counted) = crate::thin::check::check_and_count(
+            &outcome.pool.overlay,
+            &Default::default(),
+            &crate::base::NoProgress,
+            &mut |_| (),
+        )
+        .unwrap();
+        let counted = counted.unwrap();
+        assert!(report.devices.iter().all(|device| device.whole), "{policy}");
+        for block in 0..outcome.pool.overlay.data.nr_blocks() {
+            assert_eq!(outcome.pool.overlay.data.get(block), counted.data.get(block), "{policy}: data block {block}");
+        }
+        for block in 0..8000 {
+            let count = counted.metadata.count(crate::base::BlockNr(block));
+            assert_eq!(outcome.pool.overlay.metadata.get(block), count, "{policy}: block {block}");
+        }
+    }
+}
+
+#[test]
+fn the_same_run_gives_the_same_numbers() {
+    let source = image(6000, 1);
+    let base = Base::open(&source).unwrap();
+    let options = RunOptions::new(Policy::parse("batch(4)").unwrap(), Costs::standard());
+    let numbers = || {
+        let outcome = run(&base, fixed(), &options).unwrap();
+        (outcome.end, outcome.measured.allocated, outcome.measured.latency, outcome.measured.stalls)
+    };
+    assert_eq!(numbers(), numbers());
+}
+
+#[test]
+fn every_rule_of_allocation_uses_free_blocks_only() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    for allocation in [Allocation::Cursor, Allocation::Goal, Allocation::Apart, Allocation::Aligned(5)] {
+        let options = RunOptions { allocation, ..RunOptions::new(Policy::coarse(), Costs::standard()) };
+        let outcome = run(&base, fixed(), &options);
+        // Device 2 is not there without snapshots: its writes and the snapshot are refused.
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.measured.failed, 101, "{allocation:?}");
+        let mut taken: Vec<u64> = outcome.measured.allocated.iter().map(|(_, _, data)| *data).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        assert!(taken.len() > 80);
+    }
+}
+
+#[test]
+fn a_delete_under_one_lock_stops_writes_for_its_whole_time() {
+    let source = image(12_600, 0);
+    let base = Base::open(&source).unwrap();
+    let options = RunOptions { until_delete: true, ..RunOptions::new(Policy::coarse(), Costs::standard()) };
+    let create = List::new(vec![event(Verb::Create { dev: ThinId(9) })]);
+    let writes = Sequential { dev: ThinId(9), len: 1024, write: true, at: 0 };
+    let delete =
+        List::new(vec![Event { when: When::At(500_000_000), verb: Verb::Delete { dev: ThinId(1), policy: None } }]);
+    let starts = vec![stream("c", false, create), stream("w", true, writes), stream("d", false, delete)];
+    let outcome = run(&base, starts, &options).unwrap();
+    // 12600 counts, 100 leaves and a root, and the device out of two trees.
+    let expected = 12_600 * 2270 + 101 * 2300 + 2 * 14_000;
+    let time = outcome.delete_time().unwrap();
+    assert!((expected..expected + 100_000).contains(&time), "{time}");
+    let stall = outcome.longest_stall().unwrap();
+    assert!(stall.length * 100 >= time * 98 && stall.holder == "delete", "{stall:?}");
+    let rate = outcome.measured.series[..4].iter().sum::<u64>() as f64 / 0.4;
+    assert!((3.1e9..3.25e9).contains(&rate), "{rate}");
+}

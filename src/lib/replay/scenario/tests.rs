@@ -1,0 +1,62 @@
+use super::*;
+
+fn settings() -> Settings {
+    Settings { scale: 128, ..Settings::default() }
+}
+
+#[track_caller]
+fn check<'a>(report: &'a Report, id: &str) -> &'a Check {
+    report.checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("no {id}"))
+}
+
+#[test]
+fn small_scenarios_hold() {
+    for (name, run) in ALL.into_iter().filter(|(name, _)| *name != "delete") {
+        let report = run(&Settings::default()).unwrap();
+        assert_eq!(report.name, name);
+        assert!(report.passed(), "{}", report.text());
+    }
+}
+
+/// At a smaller scale the same ratios come out, but those that need many boundaries.
+#[test]
+fn deletes_hold() {
+    let report = delete::run(&settings()).unwrap();
+    let failed: Vec<&Check> = report.checks.iter().filter(|check| check.pass == Some(false)).collect();
+    assert!(failed.iter().all(|check| ["D5", "D6", "D7", "D8"].contains(&check.id.as_str())), "{}", report.text());
+    assert!(!report.text().contains("DAMAGED"), "{}", report.text());
+}
+
+/// The checks can fail: with full leaves other figures come out than were reported.
+#[test]
+fn full_leaves_must_fail() {
+    let report = delete::run(&Settings { scale: 32, leaf_fill: 100, ..Settings::default() }).unwrap();
+    for id in ["D3", "D7", "D8"] {
+        assert_eq!(check(&report, id).pass, Some(false), "{}", report.text());
+    }
+}
+
+/// With a lock that anybody may take the order of the policies is lost.
+#[test]
+fn a_barging_lock_must_fail() {
+    let report = delete::run(&Settings { flavour: Flavour::Barge, ..settings() }).unwrap();
+    assert_eq!(check(&report, "D1").pass, Some(false), "{}", report.text());
+}
+
+/// Without seeks the resync does no such harm.
+#[test]
+fn a_small_kappa_must_fail() {
+    let report = barrier::run(&Settings { kappa: 3.0, ..Settings::default() }).unwrap();
+    assert_eq!(check(&report, "B1").pass, Some(false), "{}", report.text());
+}
+
+#[test]
+fn requests_per_stripe_are_those_of_the_table() {
+    let count = |block, chunk| {
+        let requests = stripe::per_stripe(stripe::Layout { data: 5, chunk }, block);
+        (requests.reads + requests.writes, requests.reads)
+    };
+    assert_eq!(count(1024, 512), (21.0, 10.0));
+    assert_eq!((count(2560, 512), count(640, 128), count(320, 64)), ((7.0, 0.0), (7.0, 0.0), (7.0, 0.0)));
+    assert_eq!((count(1024, 128).0, count(1024, 64).0, count(4096, 512).0), (10.5, 8.75, 10.5));
+}
