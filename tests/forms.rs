@@ -200,3 +200,32 @@ fn sharing_is_kept() {
     let names: Vec<u64> = shared.defs.iter().map(|(name, _)| name.parse().unwrap()).collect();
     assert!(names.len() > 1 && names.is_sorted());
 }
+
+#[test]
+fn a_dump_is_read_as_the_metadata_it_is_of() {
+    for case in cases::pools() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = case.image(folder.path());
+        let text = dump_of(&image, &["--flat"]);
+        let xml = folder.path().join("pool.xml");
+        fs::write(&xml, &text).unwrap();
+        let compressed = folder.path().join("pool.xml.gz");
+        let mut encoder = flate2::write::GzEncoder::new(fs::File::create(&compressed).unwrap(), Default::default());
+        std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+        encoder.finish().unwrap();
+        for form in [&xml, &compressed] {
+            assert_eq!(dump_of(form, &["--flat"]), text.replace(" flags=\"1\"", " flags=\"0\""), "{}", case.name);
+            let checked = run("thin_check", [form]);
+            let id = format!("TRANSACTION_ID={}\nMETADATA_FREE_BLOCKS=0\n", case.number("transaction_id"));
+            checked.expect_code(0).expect("the transaction id", |run| run.stdout == id);
+            run("thin_check", [Path::new("--auto-repair"), form]).expect_code(0);
+        }
+        assert_eq!(fs::read_to_string(&xml).unwrap(), text);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let xml = folder.path().join("broken.xml");
+    fs::write(&xml, "<superblock uuid=\"\" time=\"0\">\n<devices/>").unwrap();
+    for tool in ["thin_check", "thin_dump"] {
+        run(tool, [&xml]).expect_code(1).expect("a place", |run| run.stderr.contains("broken.xml': line 1"));
+    }
+}

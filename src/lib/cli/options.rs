@@ -1,9 +1,13 @@
 //! Options that several tools share, so that they are spelt and explained alike.
 
 use super::VERSION;
-use crate::base::BlockNr;
-use crate::pack::{self, Access, OpenOptions, Opened};
+use crate::base::{BlockNr, NoProgress};
+use crate::pack;
+use crate::pack::open::{Access, Form, OpenError, OpenOptions, Opened};
+use crate::pack::text::{Text, open_text};
 use crate::thin::load::Snapshot;
+use crate::thin::restore::{RestoreOptions, XmlInput, restore_in_memory};
+use crate::thin::xml::XmlOptions;
 use anyhow::Context as _;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -55,7 +59,7 @@ pub fn input() -> Arg {
         .value_name("INPUT")
         .required(true)
         .value_parser(value_parser!(PathBuf))
-        .help("Metadata: a block device, an image of one, or a packed image")
+        .help("Metadata: a block device, an image of one, a packed image, or XML")
 }
 
 /// `-o FILE` for tools that write text.
@@ -133,5 +137,23 @@ pub fn use_threads(matches: &ArgMatches) -> anyhow::Result<()> {
 pub fn open_input(matches: &ArgMatches) -> anyhow::Result<Opened> {
     let live = matches.try_contains_id(METADATA_SNAP).is_ok() && get_metadata_snap(matches).is_some();
     let access = if live { Access::Live } else { Access::Exclusive };
-    Ok(pack::open::open(get_input(matches)?, &OpenOptions { access, direct: live })?)
+    let path = get_input(matches)?;
+    match pack::open::open(path, &OpenOptions { access, direct: live }) {
+        Err(OpenError::Xml { .. }) if !live => {
+            from_xml(path).with_context(|| format!("cannot read '{}'", path.display()))
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Metadata built in memory from a dump, as it comes with a bug report: attributes that are not known don't matter.
+fn from_xml(path: &Path) -> anyhow::Result<Opened> {
+    let text = open_text(path)?;
+    let input = match text {
+        Text::Plain(ref file) => XmlInput::File(file),
+        Text::Stream(stream) => XmlInput::Stream(stream),
+    };
+    let options = RestoreOptions { xml: XmlOptions { lenient: true }, ..RestoreOptions::default() };
+    let source = restore_in_memory(input, &options, &NoProgress)?;
+    Ok(Opened { source: Box::new(source), form: Form::Xml, trailing_bytes: 0, cached: false })
 }

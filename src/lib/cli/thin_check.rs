@@ -82,6 +82,9 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         }
     };
     let progress = context.progress(false);
+    if opened.form == Form::Xml {
+        context.note("note: this is XML: what is checked are its mappings; metadata blocks were counted as a restore would use them");
+    }
     let source = opened.source.as_ref();
     let (report, counted) = check_and_count(source, &check_options, progress.as_ref(), &mut on_superblock)?;
     drop(progress);

@@ -43,6 +43,8 @@ pub enum Form {
     BlockDevice,
     /// A packed image.
     Pack,
+    /// XML, plain or compressed, from which metadata was built in memory. It is not opened here.
+    Xml,
     /// A compressed file.
     Compressed {
         /// How it is compressed.

@@ -141,7 +141,12 @@ impl<'a> ImageWriter<'a> {
             output.flush()?;
         }
         let nr_needed = needed(self.nr_taken(), self.nr_blocks);
-        Ok(SealedImage { output: self.output, roots: SpaceMapRoots { data, metadata }, nr_needed })
+        let without_bitmaps = self.nr_taken() - space_map::nr_bitmaps(self.nr_blocks);
+        let mut nr_smallest = without_bitmaps;
+        while without_bitmaps + space_map::nr_bitmaps(nr_smallest) > nr_smallest {
+            nr_smallest = without_bitmaps + space_map::nr_bitmaps(nr_smallest);
+        }
+        Ok(SealedImage { nr_smallest, output: self.output, roots: SpaceMapRoots { data, metadata }, nr_needed })
     }
 
     fn write_data_space_map(&mut self, data: DataCounts<'_>) -> Result<SpaceMapRoot, CommitError> {
@@ -246,6 +251,7 @@ pub struct SealedImage<'a> {
     output: Option<&'a mut dyn BlockOutput>,
     roots: SpaceMapRoots,
     nr_needed: u64,
+    nr_smallest: u64,
 }
 
 impl SealedImage<'_> {
@@ -257,6 +263,11 @@ impl SealedImage<'_> {
     /// Blocks that the image needs, its superblock included. After a plan this may be more than there are.
     pub fn nr_needed(&self) -> u64 {
         self.nr_needed
+    }
+
+    /// Blocks of the smallest device that the image fits on: a large device needs more bitmaps.
+    pub fn nr_smallest(&self) -> u64 {
+        self.nr_smallest
     }
 
     /// The image as it will be with this superblock; none after a plan.

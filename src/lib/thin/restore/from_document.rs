@@ -1,9 +1,9 @@
 //! Building metadata from a document: a salvage, or the trees of another image.
 
-use super::builder::Builder;
+use super::builder::{Builder, BuiltPool};
 use super::copied::copy_document;
 use super::fault::RestoreFault;
-use super::{RestoreError, RestoreOptions, RestoreOutcome, commit_verified, restore_from};
+use super::{RestoreError, RestoreOptions, RestoreOutcome, Room, commit_verified, restore_from};
 use crate::base::{BlockNr, Progress, ThinBlock};
 use crate::block::{BlockOutput, BlockSource, ReadError};
 use crate::format::mapping;
@@ -47,16 +47,11 @@ pub fn restore_document(
     for (number, head) in heads.iter().enumerate() {
         definitions[head.0 as usize] = number as u32;
     }
-    restore_from(
-        output,
-        &RestoreOptions::default(),
-        &leaves,
-        &mut |builder, title| {
-            progress.section(title, document.devices.len() as u64);
-            Ok(leaves.feed(builder, &definitions, progress)?)
-        },
-        &|built| commit_verified(built, progress),
-    )
+    let finish = |built: BuiltPool<'_>| commit_verified(built, progress);
+    restore_from(Room::Given(output), &RestoreOptions::default(), &leaves, &finish, &mut |builder, title| {
+        progress.section(title, document.devices.len() as u64);
+        Ok(leaves.feed(builder, &definitions, progress)?)
+    })
 }
 
 /// The leaves of a document as runs.

@@ -21,8 +21,10 @@ use super::recording::{Recorder, Recording};
 use super::report::Verdict;
 use super::xml::{self, FileRuns, ReadAt, XmlError, XmlOptions};
 use crate::base::{BlockNr, Progress};
+use crate::block::memory::MemorySource;
 use crate::block::{BlockOutput, BlockSource};
 use crate::format::BLOCK_SECTORS;
+use crate::format::space_map::MAX_METADATA_BLOCKS;
 use crate::format::superblock::{FLAG_NEEDS_CHECK, THIN_MAGIC, ThinSuperblock, VERSION};
 use crate::pdata::commit::{CommitError, ImageWriter};
 use builder::{Builder, BuiltPool};
@@ -102,63 +104,93 @@ pub fn restore(
     options: &RestoreOptions,
     progress: &dyn Progress,
 ) -> Result<RestoreOutcome, RestoreError> {
+    restore_to(input, Room::Given(output), options, progress)
+}
+
+/// Builds the metadata that `input` describes in memory, on a device as small as can be, to be looked at.
+///
+/// # Errors
+/// Whatever is wrong with the input.
+pub fn restore_in_memory(
+    input: XmlInput<'_>,
+    options: &RestoreOptions,
+    progress: &dyn Progress,
+) -> Result<MemorySource, RestoreError> {
+    let mut memory = MemorySource::new(MAX_METADATA_BLOCKS);
+    restore_to(input, Room::AsNeeded(&mut memory), options, progress)?;
+    Ok(memory)
+}
+
+fn restore_to(
+    input: XmlInput<'_>,
+    room: Room<'_>,
+    options: &RestoreOptions,
+    progress: &dyn Progress,
+) -> Result<RestoreOutcome, RestoreError> {
     match input {
         XmlInput::File(file) => {
             let runs = FileRuns::new(file, options.xml);
-            restore_from(
-                output,
-                options,
-                &runs,
-                &mut |builder, title| {
-                    progress.section(title, file.metadata().map_or(0, |metadata| metadata.len()));
-                    let reader = Watched { input: ReadAt::new(file, 0), progress };
-                    Ok(xml::read(reader, options.xml, builder)?)
-                },
-                &commit,
-            )
+            restore_from(room, options, &runs, &commit, &mut |builder, title| {
+                progress.section(title, file.metadata().map_or(0, |metadata| metadata.len()));
+                let reader = Watched { input: ReadAt::new(file, 0), progress };
+                Ok(xml::read(reader, options.xml, builder)?)
+            })
         }
         XmlInput::Stream(stream) => {
             let recording = Recording::new();
             let mut stream = Some(stream);
-            restore_from(
-                output,
-                options,
-                &recording,
-                &mut |builder, title| match stream.take() {
-                    Some(input) => {
-                        progress.section(title, 0);
-                        let mut recorder = Recorder::new(&recording, builder);
-                        Ok(xml::read(Watched { input, progress }, options.xml, &mut recorder)?)
-                    }
-                    None => Ok(recording.replay(builder)?),
-                },
-                &commit,
-            )
+            restore_from(room, options, &recording, &commit, &mut |builder, title| match stream.take() {
+                Some(input) => {
+                    progress.section(title, 0);
+                    let mut recorder = Recorder::new(&recording, builder);
+                    Ok(xml::read(Watched { input, progress }, options.xml, &mut recorder)?)
+                }
+                None => Ok(recording.replay(builder)?),
+            })
         }
     }
+}
+
+/// Where metadata is built.
+enum Room<'o> {
+    /// On a device or file of a certain size.
+    Given(&'o mut dyn BlockOutput),
+    /// In memory that gets the size that is needed.
+    AsNeeded(&'o mut MemorySource),
 }
 
 /// Gives all items to a builder; may be called several times. The text says what for.
 type Feed<'f> = dyn FnMut(&mut Builder<'_, '_>, &str) -> Result<(), RestoreError> + 'f;
 
 fn restore_from(
-    output: &mut dyn BlockOutput,
+    room: Room<'_>,
     options: &RestoreOptions,
     runs: &dyn Runs,
-    feed: &mut Feed<'_>,
     finish: &dyn Fn(BuiltPool<'_>) -> Result<(), RestoreError>,
+    feed: &mut Feed<'_>,
 ) -> Result<RestoreOutcome, RestoreError> {
-    let present = output.nr_blocks();
+    let present = match &room {
+        Room::Given(output) => output.nr_blocks(),
+        Room::AsNeeded(_) => MAX_METADATA_BLOCKS,
+    };
     let mut plan = build(ImageWriter::plan(present), options, runs, &DeadLeaves::new(), feed, "reading")?;
     let dead = std::mem::take(&mut plan.dead);
     if !dead.is_empty() {
         // Without the leaves that turned out to be of no use other blocks are taken.
         plan = build(ImageWriter::plan(present), options, runs, &dead, feed, "reading")?;
     }
-    let needed = plan.sealed.nr_needed();
+    let mut needed = plan.sealed.nr_needed();
     if needed > present {
         return Err(RestoreError::TooSmall { needed, present });
     }
+    let output: &mut dyn BlockOutput = match room {
+        Room::Given(output) => output,
+        Room::AsNeeded(memory) => {
+            needed = plan.sealed.nr_smallest();
+            memory.resize(needed);
+            memory
+        }
+    };
     let built = build(ImageWriter::begin(output)?, options, runs, &dead, feed, "writing")?;
     if built.pool != plan.pool || built.sealed.nr_needed() != needed {
         return Err(RestoreError::Changed);
