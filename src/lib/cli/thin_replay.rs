@@ -1,16 +1,22 @@
 //! `thin_replay`: what would other locks, batches and throttles have done to a pool's I/O?
 
+mod manual;
+mod models;
+mod replay;
 mod scenario;
+mod traces;
 
 use super::context::Context;
 use super::exit::Outcome;
-use super::manual::{Part, Section, exit_status};
-use super::options::{self, value};
+use super::id_list::IdList;
+use super::options::{self, flag, value};
 use super::registry::Tool;
 use crate::replay::costs::Costs;
 use crate::replay::engine::Flavour;
+use crate::replay::policy::Policy;
+use crate::replay::trace::Mapping;
 use anyhow::{Context as _, bail};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::{Path, PathBuf};
 
 pub(super) const TOOL: Tool = Tool {
@@ -18,62 +24,117 @@ pub(super) const TOOL: Tool = Tool {
     about: "Replay a pool's I/O under other locking policies, on a virtual clock",
     arguments,
     run,
-    manual,
+    manual: manual::manual,
 };
 
 const NAME: &str = "name";
 
 fn arguments(command: Command) -> Command {
+    let file = || value_parser!(PathBuf);
+    let number = |name, value_name, help| value(name, value_name, value_parser!(u64), help);
     command
         .arg(
             Arg::new(options::INPUT)
                 .value_name("COMMAND|METADATA")
                 .required(true)
-                .value_parser(value_parser!(PathBuf))
-                .help("scenario, costs, or metadata of any form"),
+                .value_parser(file())
+                .help("Metadata of any form; or scenario, predict, sweep, costs, import or generate"),
         )
-        .arg(Arg::new(NAME).value_name("NAME").help("What a command is about: a scenario or 'all', a cost profile"))
+        .arg(Arg::new(NAME).value_name("NAME").value_parser(file()).help("What a command is about"))
         .arg(options::quiet())
-        .arg(options::flag("json", "Print the result as JSON"))
-        .arg(value("costs", "PROFILE", value_parser!(String), "Use this cost profile, by name or from a file"))
+        .arg(options::output())
+        .arg(flag("json", "Print the result as JSON"))
         .arg(
-            value("lock", "FLAVOUR", Flavour::ALL.map(Flavour::name), "What a lock's release does with those who wait")
+            value("trace", "FILE", file(), "What to replay: a trace, an I/O log of fio, or text of blkparse")
+                .short('t'),
+        )
+        .arg(value("side", "FILE", file(), "A second trace, of pool messages, say, merged by time"))
+        .arg(
+            value(
+                "policy",
+                "POLICY",
+                Policy::parse,
+                "How deletes go about it, as in 'batch(16)+sleep(1ms)'; repeatable",
+            )
+            .short('p')
+            .action(ArgAction::Append),
+        )
+        .arg(
+            value("lock", "FLAVOUR", FLAVOURS, "What a lock's release does with those who wait")
                 .default_value("rwsem-2016"),
         )
-        .arg(value("scale", "N", value_parser!(u64).range(1..=1024), "Make images N times smaller").default_value("16"))
+        .arg(value("costs", "PROFILE", value_parser!(String), "Use this cost profile, by name or from a file"))
+        .arg(value("split", "RULE", ["half", "share"], "What becomes of full nodes").default_value("share"))
+        .arg(
+            value(
+                "allocation",
+                "RULE",
+                value_parser!(String),
+                "Where data blocks come from: cursor, goal, thread, aligned(N)",
+            )
+            .default_value("cursor"),
+        )
+        .arg(value("svg", "FILE", file(), "Write a timeline"))
+        .arg(value("zoom", "FROM..TO", value_parser!(String), "The seconds that the timeline shows"))
+        .arg(value("save-overlay", "FILE", file(), "Write the metadata after the first policy's run to a new file"))
+        .arg(
+            value("clock", "CLOCK", ["virtual", "real"], "Run on a virtual clock, or on threads")
+                .default_value("virtual"),
+        )
+        .arg(flag("bare", "On threads: do the work only, and do not spin for what it costs"))
+        .arg(
+            value(
+                "map",
+                "NAME:DEVICE",
+                Mapping::parse,
+                "Where a recorded file or device went, as in 253,4:6; repeatable",
+            )
+            .action(ArgAction::Append),
+        )
+        .arg(number("depth", "N", "Requests at once, where a recording has no times").default_value("8"))
+        .arg(value("iolog-unit", "UNIT", ["us", "ms"], "The unit of times in an I/O log, if it is not to be guessed"))
+        .arg(value("action", "ACTION", ["Q", "D", "I"], "The events of a block trace that count").default_value("Q"))
+        .arg(flag("by-process", "Make a stream of each process of a block trace"))
+        .arg(flag("lenient", "Pass over verbs that are not known"))
+        .arg(
+            value("delete", "LIST", IdList::parse, "Predict the deletes of these devices: 1,5,10-20; repeatable")
+                .action(ArgAction::Append),
+        )
+        .arg(number("scale", "N", "Make images N times smaller (default: 16; 64 for a sweep)"))
         .arg(
             value("leaf-fill", "PERCENT", value_parser!(u64).range(34..=100), "How full the leaves of made images are")
                 .default_value("50"),
         )
         .arg(value("kappa", "RATIO", value_parser!(f64), "A turn of the resync in normal requests").default_value("28"))
+        .arg(number("seed", "N", "Another number makes another trace").default_value("1"))
+        .arg(number("requests", "N", "Requests of a made trace").default_value("10000"))
+        .arg(number("block-size", "SECTORS", "Sectors of a data block, for a made trace").default_value("1024"))
         .arg(options::threads())
 }
+
+/// `--lock all` is for replays.
+const FLAVOURS: [&str; 5] = ["rwsem-2016", "rwsem-handoff", "fifo", "barge", "all"];
 
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     options::use_threads(matches)?;
     let input = options::get_input(matches)?;
-    let name = matches.get_one::<String>(NAME).map(String::as_str);
+    let name = matches.get_one::<PathBuf>(NAME).map(PathBuf::as_path);
+    let word = |path: Option<&Path>| path.and_then(Path::to_str).unwrap_or("").to_string();
     match (input.to_str().unwrap_or(""), name) {
-        ("scenario", Some(name)) => scenario::run(name, matches, context),
+        ("scenario", Some(_)) => scenario::run(&word(name), matches, context),
         ("scenario", None) => bail!("which scenario? delete, cache, barrier, groups, stripe or all"),
-        ("costs", name) => costs(name, context),
+        ("predict", Some(metadata)) => models::predict(metadata, matches, context),
+        ("import", Some(file)) => traces::import(file, matches, context),
+        ("generate", Some(_)) => traces::generate(&word(name), matches, context),
+        ("predict" | "import" | "generate", None) => bail!("'{}' wants to know of what", input.display()),
+        ("sweep", None) => models::sweep(matches, context),
+        ("costs", None) => context.print(format!("{}\n", Costs::names().join("\n"))).map(|()| Outcome::Success),
+        ("costs", Some(_)) => context.print(find_costs(&word(name))?.text()).map(|()| Outcome::Success),
         (_, Some(extra)) => {
-            bail!("'{extra}' is one argument too many after metadata\n\n'thin_replay --help' explains the options.")
+            bail!("'{}' is one argument too many\n\n'thin_replay --help' explains the options.", extra.display())
         }
-        (_, None) => {
-            options::open_input(matches)?;
-            bail!("a trace is wanted; 'thin_replay --help' explains the options")
-        }
+        (_, None) => replay::run(input, matches, context),
     }
-}
-
-/// Prints a profile, or the names of all.
-fn costs(name: Option<&str>, context: &Context) -> anyhow::Result<Outcome> {
-    match name {
-        None => context.print(format!("{}\n", Costs::names().join("\n")))?,
-        Some(name) => context.print(find_costs(name)?.text())?,
-    }
-    Ok(Outcome::Success)
 }
 
 /// A profile that comes with the program, or one in a file.
@@ -94,35 +155,10 @@ fn get_flavour(matches: &ArgMatches) -> Flavour {
     matches.get_one::<String>("lock").and_then(|name| Flavour::named(name)).unwrap_or_default()
 }
 
-fn manual() -> Vec<Section> {
-    vec![
-        Section {
-            title: "DESCRIPTION",
-            parts: vec![
-                Part::text(
-                    "thin_replay runs the operations of a pool on a copy of its real trees, under locks and policies of \
-                     your choice, and says what each would have done to the I/O. The metadata is only read. The clock is \
-                     virtual: the same input gives the same output, byte for byte, on every machine.",
-                ),
-                Part::entry(
-                    "scenario NAME",
-                    "Runs a published case and holds it against the published figures: delete, cache, barrier, groups, stripe, or all.",
-                ),
-                Part::entry(
-                    "costs [PROFILE]",
-                    "Prints a cost profile with the origin of every value, or the names of all profiles.",
-                ),
-            ],
-        },
-        exit_status(vec![Part::text("A scenario in which a judged check does not hold fails.")]),
-        Section {
-            title: "EXAMPLES",
-            parts: vec![
-                Part::text("The whole acceptance table:"),
-                Part::example("thin_replay scenario all"),
-                Part::text("The same with leaves that are full; some checks must fail then:"),
-                Part::example("thin_replay scenario delete --leaf-fill 100"),
-            ],
-        },
-    ]
+/// The policies that are asked for, or these.
+fn get_policies(matches: &ArgMatches, default: &[&str]) -> Vec<Policy> {
+    match matches.get_many::<Policy>("policy") {
+        Some(policies) => policies.cloned().collect(),
+        None => default.iter().filter_map(|policy| Policy::parse(policy).ok()).collect(),
+    }
 }

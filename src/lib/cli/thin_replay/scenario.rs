@@ -1,7 +1,7 @@
 //! `thin_replay scenario NAME`.
 
-use crate::cli::context::Context;
-use crate::cli::exit::Outcome;
+use super::super::context::Context;
+use super::super::exit::Outcome;
 use crate::replay::scenario::{ALL, Report, Settings};
 use anyhow::bail;
 use clap::ArgMatches;
@@ -14,7 +14,7 @@ pub(super) fn run(name: &str, matches: &ArgMatches, context: &Context) -> anyhow
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let defaults = Settings::default();
     let settings = Settings {
-        scale: number("scale").unwrap_or(defaults.scale),
+        scale: number("scale").unwrap_or(defaults.scale).clamp(1, 1024),
         leaf_fill: number("leaf-fill").unwrap_or(defaults.leaf_fill),
         kappa: matches
             .get_one::<f64>("kappa")

@@ -89,6 +89,11 @@ impl Lock {
         Lock { flavour, readers: 0, writer: false, queue: VecDeque::new(), woken: false, handoff: false }
     }
 
+    /// Who waits first.
+    pub fn head(&self) -> Option<ProcId> {
+        self.queue.front().map(|head| head.who)
+    }
+
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.queue.len()

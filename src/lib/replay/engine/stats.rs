@@ -40,18 +40,18 @@ pub struct LockStats {
 }
 
 impl LockStats {
-    pub(super) fn begin(&mut self, label: &'static str, now: Ns) {
+    pub(in crate::replay) fn begin(&mut self, label: &'static str, now: Ns) {
         self.current.push((label, now));
     }
 
-    pub(super) fn waited(&mut self, mode: Mode, time: Ns) {
+    pub(in crate::replay) fn waited(&mut self, mode: Mode, time: Ns) {
         match mode {
             Mode::Shared => self.wait_shared.add(time),
             Mode::Exclusive => self.wait_exclusive.add(time),
         }
     }
 
-    pub(super) fn held(&mut self, hold: Hold) {
+    pub(in crate::replay) fn held(&mut self, hold: Hold) {
         let time = hold.end - hold.begin;
         match hold.mode {
             Mode::Shared => self.hold_shared.add(time),
@@ -73,12 +73,12 @@ impl LockStats {
     }
 
     /// The longest hold since the last [`LockStats::forget`], those that last included.
-    pub(super) fn longest(&self, now: Ns) -> Option<(&'static str, Ns)> {
+    pub(in crate::replay) fn longest(&self, now: Ns) -> Option<(&'static str, Ns)> {
         let current = self.current.iter().map(|(label, begin)| (*label, now - (*begin).max(self.since).min(now)));
         current.chain(self.recent).max_by_key(|(_, time)| *time)
     }
 
-    pub(super) fn forget(&mut self, now: Ns) {
+    pub(in crate::replay) fn forget(&mut self, now: Ns) {
         (self.recent, self.since) = (None, now);
     }
 }

@@ -16,8 +16,10 @@ use super::costs::Costs;
 use super::engine::{Engine, Flavour, Ns, Program};
 use super::machine::Machine;
 use super::policy::Policy;
+use super::threads;
 use crate::pdata::overlay::SplitRule;
 use crate::thin::live::{Base, LiveError};
+use std::time::Duration;
 
 /// The pool's lock.
 pub const ROOT: usize = 0;
@@ -68,8 +70,8 @@ pub struct RunOptions {
     pub discard_max: u64,
     /// The run ends here at the latest.
     pub limit: Ns,
-    /// The run ends when the first delete does.
-    pub until_delete: bool,
+    /// The run ends when so many deletes are done; 0 is never.
+    pub until_deletes: u64,
     /// Keep every hold, for a timeline.
     pub timeline: bool,
     /// Keep every use of a metadata block, for the cache model.
@@ -87,7 +89,7 @@ impl RunOptions {
             allocation: Allocation::default(),
             discard_max: 32_768,
             limit: 24 * 3600 * 1_000_000_000,
-            until_delete: false,
+            until_deletes: 0,
             timeline: false,
             log_touches: false,
         }
@@ -128,6 +130,24 @@ pub fn run<'a>(base: &Base<'a>, starts: Vec<StreamStart<'a>>, options: &RunOptio
     }
     let end = engine.run(options.limit);
     let (world, locks) = engine.into_parts();
+    world.finish(end, locks, options)
+}
+
+/// The same on real threads. `pad` spins for what steps cost; else only the work itself is done.
+///
+/// # Errors
+/// Where the pool runs out of space or its trees can't be read.
+pub fn run_on_threads<'a>(
+    base: &Base<'a>,
+    starts: Vec<StreamStart<'a>>,
+    options: &RunOptions,
+    pad: bool,
+    limit: Duration,
+) -> Result<Outcome<'a>, LiveError> {
+    let world = PoolWorld::new(base, &starts, options);
+    let conds = CREDIT + starts.len();
+    let programs = programs(starts, options);
+    let (world, locks, end) = threads::run(world, programs, &flavours(options), conds, pad, limit);
     world.finish(end, locks, options)
 }
 

@@ -127,7 +127,7 @@ fn every_rule_of_allocation_uses_free_blocks_only() {
 fn a_delete_under_one_lock_stops_writes_for_its_whole_time() {
     let source = image(12_600, 0);
     let base = Base::open(&source).unwrap();
-    let options = RunOptions { until_delete: true, ..RunOptions::new(Policy::coarse(), Costs::standard()) };
+    let options = RunOptions { until_deletes: 1, ..RunOptions::new(Policy::coarse(), Costs::standard()) };
     let create = List::new(vec![event(Verb::Create { dev: ThinId(9) })]);
     let writes = Sequential { dev: ThinId(9), len: 1024, write: true, at: 0 };
     let delete =

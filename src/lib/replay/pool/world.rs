@@ -181,7 +181,7 @@ pub struct PoolWorld<'a> {
     allocation: Allocation,
     cursors: BTreeMap<ThinId, u64>,
     cursor: u64,
-    until_delete: bool,
+    until_deletes: u64,
     /// Price of moving 512 KiB.
     data_price: Ns,
     /// Foreground requests under way, and since when something was or the last one was done.
@@ -195,7 +195,7 @@ impl World for PoolWorld<'_> {
     fn is_over(&self) -> bool {
         let idle = self.open_streams == 0 && self.free_requests.len() == self.requests.len();
         self.failure.is_some()
-            || (self.until_delete && self.background.done > 0 && self.background.active == 0)
+            || (self.until_deletes > 0 && self.background.done >= self.until_deletes && self.background.active == 0)
             || (idle && self.background.active == 0)
     }
 }
@@ -233,7 +233,7 @@ impl<'a> PoolWorld<'a> {
             allocation: options.allocation,
             cursors: BTreeMap::new(),
             cursor: 0,
-            until_delete: options.until_delete,
+            until_deletes: options.until_deletes,
             data_price: options.costs.data,
             outstanding: 0,
             quiet_since: 0,

@@ -115,7 +115,7 @@ pub fn options(settings: &Settings, policy: Option<&str>, discard_first: bool) -
     let limit = if discard_first { 3600 * SECOND } else { 36_000 * SECOND };
     RunOptions {
         flavour: settings.flavour,
-        until_delete: true,
+        until_deletes: 1,
         split: SplitRule::Half,
         limit,
         ..RunOptions::new(policy, settings.costs.clone())

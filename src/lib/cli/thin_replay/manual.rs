@@ -1,0 +1,93 @@
+//! The manual page of `thin_replay`.
+
+use super::super::manual::{Part, Section, exit_status};
+
+pub(super) fn manual() -> Vec<Section> {
+    vec![
+        Section {
+            title: "DESCRIPTION",
+            parts: vec![
+                Part::text(
+                    "thin_replay runs the operations of a pool on a copy of its real trees, under locks and policies of \
+                     your choice, and says what each would have done to the I/O: throughput, latencies, the longest stall \
+                     and who caused it, and how long a delete takes. The metadata is only read; it has to be sound. The \
+                     clock is virtual: the same input gives the same output, byte for byte, on every machine. What steps \
+                     cost is in a profile, with the origin of every value.",
+                ),
+                Part::entry("METADATA --trace FILE", "Replays a trace under each policy."),
+                Part::entry(
+                    "predict METADATA --delete LIST",
+                    "Says how long deletes would stop writes to new blocks, by policy, without a trace.",
+                ),
+                Part::entry(
+                    "scenario NAME",
+                    "Runs a published case and holds it against the published figures: delete, cache, barrier, groups, \
+                     stripe, or all.",
+                ),
+                Part::entry(
+                    "sweep",
+                    "Varies everything that is assumed, and says whether the order of policies holds.",
+                ),
+                Part::entry("costs [PROFILE]", "Prints a cost profile, or the names of all profiles."),
+                Part::entry("import FILE", "Prints a recording as a trace, and says what was not taken."),
+                Part::entry("generate NAME", "Prints a made trace; an unknown name lists them."),
+            ],
+        },
+        Section {
+            title: "POLICIES",
+            parts: vec![
+                Part::entry("coarse", "The pool's lock is held for the whole delete."),
+                Part::entry("batch(N)", "The lock is shared, and given up when N nodes wait to be released."),
+                Part::entry("subleaf(N)", "The same after N entries, also inside a leaf."),
+                Part::entry("budget(T)", "The same when the lock was held for so long, as in 100us."),
+                Part::entry(
+                    "rolling",
+                    "No pool lock: the space map has one of its own. rolling+steal lets a runner go first.",
+                ),
+                Part::entry("background(N)", "Mappings are removed N at a time, each time as a whole change."),
+                Part::entry("discard-first", "All is discarded by requests, then the empty device is deleted."),
+                Part::entry("offline", "The pool is not in service."),
+                Part::text(
+                    "To these can be added: +sleep(T), +yield (only where somebody waits), +tick, +window(T) (so long where \
+                     somebody waits), and +coalesce (neighbouring counts together).",
+                ),
+            ],
+        },
+        Section {
+            title: "TRACES",
+            parts: vec![
+                Part::text(
+                    "A trace is text, one event a line: time in microseconds, '+t' after the event before, or '-' for as \
+                     soon as possible; the stream; a verb; and key=value. Offsets and lengths are in sectors.",
+                ),
+                Part::example(
+                    "thin-trace 1\n\
+                     H clock=us pool_block=1024\n\
+                     S w0 mode=closed depth=8 dev=6\n\
+                     -     w0 write  off=0 len=1024\n\
+                     1000  d0 delete dev=5 policy=batch(16)",
+                ),
+                Part::text(
+                    "Verbs: read, write, discard, flush, commit, create, snap, delete, trim-pool, msnap, mrelease, lookup, \
+                     sleep, mark, wait, expect. I/O logs of fio (versions 2 and 3) and the default text of blkparse are \
+                     taken as they are, with --map.",
+                ),
+            ],
+        },
+        exit_status(vec![Part::text("A scenario in which a judged check does not hold fails.")]),
+        Section {
+            title: "EXAMPLES",
+            parts: vec![
+                Part::text("How long would deleting a device stop the pool, and what would help?"),
+                Part::example("thin_replay predict pool.pack --delete 17"),
+                Part::text("Replay a recorded block trace while a snapshot is deleted, and look at it:"),
+                Part::example(
+                    "thin_replay pool.img --trace blkparse.txt --map 253,4:6 --side deletes.trace \\\n\
+                     \x20   -p coarse -p 'subleaf(31)' --svg timeline.svg",
+                ),
+                Part::text("The whole acceptance table:"),
+                Part::example("thin_replay scenario all"),
+            ],
+        },
+    ]
+}

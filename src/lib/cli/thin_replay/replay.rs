@@ -1,0 +1,168 @@
+//! `thin_replay METADATA --trace FILE`.
+
+use super::super::context::Context;
+use super::super::exit::Outcome;
+use super::super::output;
+use super::{get_costs, get_policies, traces};
+use crate::block::{BlockSource, FileOutput};
+use crate::format::BLOCK_SIZE;
+use crate::pack;
+use crate::pdata::overlay::SplitRule;
+use crate::replay::costs::Costs;
+use crate::replay::engine::Flavour;
+use crate::replay::pool::{self, Allocation, RunOptions};
+use crate::replay::report::{self, PolicyReport};
+use crate::replay::save;
+use crate::replay::scenario::delete::is_sound;
+use crate::replay::threads::PROCESSORS_MIN;
+use crate::replay::trace::Trace;
+use crate::thin::live::{Base, LivePool};
+use anyhow::{Context as _, bail};
+use clap::ArgMatches;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Policies that are compared where none is asked for.
+const POLICIES: [&str; 5] = ["coarse", "batch(16)", "batch(1)", "subleaf(31)", "batch(1)+coalesce"];
+/// On threads a run ends after this long.
+const REAL_LIMIT: Duration = Duration::from_secs(600);
+
+/// Replays a trace on metadata of any form.
+pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
+    let file = |name: &str| matches.get_one::<PathBuf>(name).map(PathBuf::as_path);
+    let opened = pack::open::open(input, &pack::OpenOptions::default())?;
+    let base = Base::open(opened.source.as_ref()).with_context(|| format!("'{}'", input.display()))?;
+    let Some(path) = file("trace") else { bail!("a trace is wanted: --trace FILE, or one of the commands") };
+    let mut trace = traces::read(path, matches, context)?;
+    if let Some(side) = file("side") {
+        trace.merge(traces::read(side, matches, context)?);
+    }
+    fits(&trace, &base)?;
+    let costs = get_costs(matches)?;
+    let real = matches.get_one::<String>("clock").is_some_and(|clock| clock == "real");
+    let mut reports = Vec::new();
+    for (index, options) in all_options(matches, &costs)?.into_iter().enumerate() {
+        let mut outcome = match real {
+            true => pool::run_on_threads(&base, trace.starts(), &options, !matches.get_flag("bare"), REAL_LIMIT),
+            false => pool::run(&base, trace.starts(), &options),
+        }
+        .with_context(|| format!("replaying with '{}'", options.policy.name))?;
+        let sound = is_sound(&mut outcome)?;
+        reports.push(PolicyReport::of(&mut outcome, &options, sound));
+        if let Some(path) = file("save-overlay").filter(|_| index == 0) {
+            save_overlay(&mut outcome.pool, path)?;
+        }
+    }
+    if let Some(path) = file("svg") {
+        let title = format!("{} on {}", path_name(file("trace")), path_name(Some(input)));
+        let picture = report::svg(&title, &reports, zoom(matches)?);
+        fs::write(path, picture).with_context(|| format!("can't write '{}'", path.display()))?;
+    }
+    print(&reports, &trace, &costs, matches, context)?;
+    if real {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let spun = if matches.get_flag("bare") { "this program, not the kernel" } else { "costs were spun for" };
+        context.note(format!("on threads: {spun}; {processors} processors"));
+        if processors < PROCESSORS_MIN {
+            context.warning(format!(
+                "with fewer than {PROCESSORS_MIN} processors this says nothing of the order of policies"
+            ));
+        }
+    }
+    let sound = reports.iter().all(|report| report.sound);
+    Ok(if sound { Outcome::Success } else { Outcome::Failure })
+}
+
+fn path_name(path: Option<&Path>) -> String {
+    path.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The devices and the block size that the trace was made for are there.
+fn fits(trace: &Trace, base: &Base<'_>) -> anyhow::Result<()> {
+    let there: Vec<_> = base.devices().map(|(id, _)| id).collect();
+    if let Some(missing) = trace.devices().into_iter().find(|id| !there.contains(id)) {
+        bail!(
+            "the trace uses device {missing}, which is not in the metadata: create it in the trace, or map to another"
+        );
+    }
+    match trace.header.get("pool_block").and_then(|size| size.parse::<u64>().ok()) {
+        Some(size) if size != base.block_sectors() => {
+            bail!("the trace is for blocks of {size} sectors, the pool's have {}", base.block_sectors())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One run for each policy and flavour.
+fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOptions>> {
+    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+    let split = if text("split") == "half" { SplitRule::Half } else { SplitRule::ShareFirst };
+    let allocation = match text("allocation") {
+        "cursor" | "" => Allocation::Cursor,
+        "goal" => Allocation::Goal,
+        "thread" => Allocation::Apart,
+        other => {
+            let number = other.strip_prefix("aligned(").and_then(|rest| rest.strip_suffix(')'));
+            let number = number.and_then(|number| number.parse::<u64>().ok()).filter(|number| *number > 0);
+            Allocation::Aligned(number.with_context(|| format!("there is no allocation rule '{other}'"))?)
+        }
+    };
+    let flavours = match text("lock") {
+        "all" => Flavour::ALL.to_vec(),
+        name => vec![Flavour::named(name).unwrap_or_default()],
+    };
+    let mut all = Vec::new();
+    for flavour in flavours {
+        for policy in get_policies(matches, &POLICIES) {
+            all.push(RunOptions {
+                flavour,
+                split,
+                allocation,
+                timeline: matches.contains_id("svg"),
+                log_touches: matches.get_flag("json"),
+                ..RunOptions::new(policy, costs.clone())
+            });
+        }
+    }
+    Ok(all)
+}
+
+fn zoom(matches: &ArgMatches) -> anyhow::Result<Option<(f64, f64)>> {
+    let Some(text) = matches.get_one::<String>("zoom") else { return Ok(None) };
+    let ends = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    match ends {
+        Some((from, to)) if from < to && from >= 0.0 => Ok(Some((from, to))),
+        _ => bail!("'{text}' is not FROM..TO in seconds"),
+    }
+}
+
+/// A new file as large as the image, sparse where nothing is in use.
+fn save_overlay(pool: &mut LivePool<'_>, path: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("can't save the overlay to '{}'", path.display());
+    let file = OpenOptions::new().write(true).create_new(true).open(path).with_context(cannot)?;
+    file.set_len(pool.overlay.nr_blocks().max(16) * BLOCK_SIZE as u64).with_context(cannot)?;
+    drop(file);
+    save::save(pool, &mut FileOutput::open(path, None)?).with_context(cannot)
+}
+
+fn print(
+    reports: &[PolicyReport],
+    trace: &Trace,
+    costs: &Costs,
+    matches: &ArgMatches,
+    context: &Context,
+) -> anyhow::Result<()> {
+    if !matches.get_flag("json") {
+        return context.print(report::table(reports, costs));
+    }
+    let inputs = serde_json::json!({
+        "trace_checksum": crate::format::block::crc32c(trace.text().as_bytes()),
+        "trace_events": trace.nr_events(),
+        "trace_header": trace.header,
+        "costs": costs.prices,
+        "profile": costs.profile,
+        "clock": matches.get_one::<String>("clock"),
+    });
+    output::print(&format!("{:#}\n", serde_json::json!({ "version": 1, "inputs": inputs, "policies": reports })))
+}

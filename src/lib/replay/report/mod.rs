@@ -1,0 +1,211 @@
+//! What runs have shown, as a table, as JSON and as a picture.
+
+mod picture;
+mod table;
+
+pub use picture::{Lanes, svg};
+pub use table::table;
+
+use super::engine::hist::Summary;
+use super::engine::{Hold, LockStats, Ns};
+use super::pool::{Outcome, RunOptions, Stall};
+use super::scenario::cache::MissCurve;
+use super::scenario::stripe::fragments;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A lock in a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct LockReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Times at which it was taken.
+    pub acquisitions: u64,
+    /// Times at which somebody had to wait for it.
+    pub contended: u64,
+    /// How long it was held, shared and alone, and waited for.
+    pub hold_shared: Summary,
+    /// Alone.
+    pub hold_exclusive: Summary,
+    /// Waited for, to share it.
+    pub wait_shared: Summary,
+    /// Waited for, to have it alone.
+    pub wait_exclusive: Summary,
+    /// Who held it longest, and for how long.
+    pub longest_holder: Option<(&'static str, Ns)>,
+}
+
+impl LockReport {
+    fn of(name: &'static str, stats: &LockStats) -> LockReport {
+        let acquisitions = stats.wait_shared.count() + stats.wait_exclusive.count();
+        LockReport {
+            name,
+            acquisitions,
+            contended: acquisitions - stats.uncontended.min(acquisitions),
+            hold_shared: stats.hold_shared.summary(),
+            hold_exclusive: stats.hold_exclusive.summary(),
+            wait_shared: stats.wait_shared.summary(),
+            wait_exclusive: stats.wait_exclusive.summary(),
+            longest_holder: stats.longest_hold.map(|Hold { begin, end, label, .. }| (label, end - begin)),
+        }
+    }
+}
+
+/// Deletes in a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct BackgroundReport {
+    /// From here, in nanoseconds.
+    pub begin: Option<Ns>,
+    /// To here.
+    pub end: Option<Ns>,
+    /// Deletes that were done.
+    pub deletes: u64,
+    /// References to data blocks taken away.
+    pub entries: u64,
+    /// Nodes released.
+    pub nodes: u64,
+    /// Times at which others could go first.
+    pub boundaries: u64,
+}
+
+/// The use of metadata blocks in a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct TouchReport {
+    /// Looked at.
+    pub reads: u64,
+    /// Changed in place.
+    pub writes: u64,
+    /// Made or copied.
+    pub news: u64,
+    /// Freed.
+    pub frees: u64,
+    /// Distinct blocks, and misses by cache size in blocks; only where all uses were kept.
+    pub distinct: Option<u64>,
+    /// Size and misses.
+    pub misses: Vec<(u64, u64)>,
+}
+
+/// Allocation in a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct AllocReport {
+    /// Data blocks taken.
+    pub blocks: u64,
+    /// By device: in how many fragments.
+    pub fragments: BTreeMap<u64, u64>,
+    /// Bitmaps of the data space map written per commit.
+    pub bitmaps_per_commit: f64,
+    /// Metadata blocks written per commit.
+    pub blocks_per_commit: f64,
+}
+
+/// One policy's run.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyReport {
+    /// The policy.
+    pub policy: String,
+    /// The flavour of the locks.
+    pub lock: &'static str,
+    /// What a crash in the middle of a delete leaves.
+    pub crash: &'static str,
+    /// When the run ended, in nanoseconds.
+    pub end: Ns,
+    /// Bytes a second of the foreground in the window of the deletes, or the whole run.
+    pub rate: f64,
+    /// Bytes a second of the foreground in the whole run.
+    pub rate_all: f64,
+    /// Bytes by 100 ms.
+    pub series: Vec<u64>,
+    /// By verb.
+    pub latency: BTreeMap<&'static str, Summary>,
+    /// The foreground's, while a delete was under way.
+    pub window_latency: Summary,
+    /// Recorded latencies, only for comparison.
+    pub expected: Summary,
+    /// The longest, longest first.
+    pub stalls: Vec<Stall>,
+    /// How long the deletes took, in nanoseconds.
+    pub delete_time: Option<Ns>,
+    /// Locks.
+    pub locks: Vec<LockReport>,
+    /// Deletes.
+    pub background: BackgroundReport,
+    /// Metadata blocks.
+    pub touch: TouchReport,
+    /// Data blocks.
+    pub alloc: AllocReport,
+    /// Commits.
+    pub commits: u64,
+    /// Requests that the pool refused.
+    pub failed: u64,
+    /// Phase borders: time and name.
+    pub marks: Vec<(Ns, String)>,
+    /// Blocks that the overlay holds.
+    pub overlay_blocks: usize,
+    /// Whether all trees and counts were sound at the end.
+    pub sound: bool,
+    #[serde(skip)]
+    lanes: Lanes,
+}
+
+impl PolicyReport {
+    /// Takes a run's results out of it.
+    pub fn of(outcome: &mut Outcome<'_>, options: &RunOptions, sound: bool) -> PolicyReport {
+        let lanes = Lanes::of(outcome);
+        let curve = outcome.touches.log.take().map(|log| MissCurve::of(&log));
+        let sizes = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
+        let misses = curve.iter().flat_map(|curve| sizes.map(|size| (size, curve.misses(size)))).collect();
+        let (measured, background) = (&outcome.measured, &outcome.background);
+        let commits = measured.commits.max(1) as f64;
+        PolicyReport {
+            policy: outcome.policy.clone(),
+            lock: options.flavour.name(),
+            crash: outcome.crash,
+            end: outcome.end,
+            rate: outcome.rate(),
+            rate_all: measured.bytes as f64 * 1e9 / outcome.end.max(1) as f64,
+            series: measured.series.clone(),
+            latency: measured.latency.iter().map(|(word, histogram)| (*word, histogram.summary())).collect(),
+            window_latency: measured.window_latency.summary(),
+            expected: measured.expected.summary(),
+            stalls: measured.stalls.clone(),
+            delete_time: outcome.delete_time(),
+            locks: outcome.locks.iter().map(|(name, stats)| LockReport::of(name, stats)).collect(),
+            background: BackgroundReport {
+                begin: background.begin,
+                end: background.end,
+                deletes: background.done,
+                entries: background.entries,
+                nodes: background.nodes,
+                boundaries: background.boundaries,
+            },
+            touch: TouchReport {
+                reads: outcome.touches.reads,
+                writes: outcome.touches.writes,
+                news: outcome.touches.news,
+                frees: outcome.touches.frees,
+                distinct: curve.map(|curve| curve.distinct),
+                misses,
+            },
+            alloc: AllocReport {
+                blocks: measured.allocated.len() as u64,
+                fragments: fragments(&measured.allocated),
+                bitmaps_per_commit: measured.committed_bitmaps as f64 / commits,
+                blocks_per_commit: measured.committed_blocks as f64 / commits,
+            },
+            commits: measured.commits,
+            failed: measured.failed,
+            marks: measured.marks.clone(),
+            overlay_blocks: outcome.pool.overlay.nr_copies(),
+            sound,
+            lanes,
+        }
+    }
+
+    /// The longest stall while a delete was under way, or at all where there is none.
+    pub fn longest_stall(&self) -> Option<&Stall> {
+        self.stalls.iter().find(|stall| stall.in_background).or(self.stalls.first())
+    }
+}
+
+#[cfg(test)]
+mod tests;

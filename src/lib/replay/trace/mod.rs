@@ -1,0 +1,261 @@
+//! Traces: events of streams as text, importers for what other programs record, and generators.
+//!
+//! A trace is UTF-8, one event a line: `time stream verb key=value...`. The first line is `thin-trace 1`; `H` lines
+//! hold what is known of the trace, `S` lines declare streams, `#` begins a comment. Times are microseconds from the
+//! start, `+t` after the event before, or `-` for as soon as possible. Offsets and lengths are sectors.
+
+pub mod blkparse;
+pub mod fio;
+pub mod generate;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+pub use parse::parse;
+
+use super::engine::Ns;
+use super::pool::verb::List;
+use super::pool::{Event, StreamStart, Verb, When};
+use crate::base::ThinId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// The first line of a trace.
+pub const MAGIC: &str = "thin-trace 1";
+
+/// What is wrong with a trace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("trace, line {line}: {what}")]
+pub struct TraceError {
+    /// The line, from 1 on.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+/// A stream of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// Its name.
+    pub name: String,
+    /// Requests under way at once; `None` where each comes at its own time.
+    pub depth: Option<u64>,
+    /// The device of events that don't say it.
+    pub dev: Option<ThinId>,
+    /// Its events, in order.
+    pub events: Vec<Event>,
+}
+
+/// A trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// What is known of it.
+    pub header: BTreeMap<String, String>,
+    /// Its streams.
+    pub streams: Vec<Stream>,
+}
+
+/// What an importer did not take, and how often.
+pub type Dropped = BTreeMap<String, u64>;
+
+/// Where a recorded file or device went: name, thin device, first sector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The name in the recording.
+    pub name: String,
+    /// The thin device.
+    pub dev: ThinId,
+    /// What is added to every offset, in sectors.
+    pub start: u64,
+}
+
+impl Mapping {
+    /// Reads `NAME:DEV` or `NAME:DEV:START`.
+    ///
+    /// # Errors
+    /// Where it is neither.
+    pub fn parse(text: &str) -> Result<Mapping, String> {
+        let wrong = || format!("'{text}' is not NAME:DEVICE or NAME:DEVICE:SECTOR");
+        let mut parts = text.rsplitn(3, ':');
+        let (last, middle, first) = (parts.next(), parts.next(), parts.next());
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+        let (name, dev, start) = match (first, middle, last) {
+            (Some(name), Some(dev), start) if number(Some(dev)).is_some() => (name, number(Some(dev)), number(start)),
+            (Some(first), Some(middle), dev) => {
+                let name = &text[..first.len() + 1 + middle.len()];
+                (name, number(dev), Some(0))
+            }
+            (None, Some(name), dev) => (name, number(dev), Some(0)),
+            _ => return Err(wrong()),
+        };
+        match (dev, start) {
+            (Some(dev), Some(start)) if !name.is_empty() => Ok(Mapping { name: name.into(), dev: ThinId(dev), start }),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl Trace {
+    /// The streams, ready to run. Those that move data are the foreground.
+    pub fn starts<'a>(&self) -> Vec<StreamStart<'a>> {
+        let moves = |event: &Event| matches!(event.verb, Verb::Read { .. } | Verb::Write { .. });
+        let starts = self.streams.iter().map(|stream| StreamStart {
+            name: stream.name.clone(),
+            depth: stream.depth,
+            foreground: stream.events.iter().any(moves),
+            feed: Box::new(List::new(stream.events.clone())),
+        });
+        starts.collect()
+    }
+
+    /// Devices that are used and not made by the trace itself.
+    pub fn devices(&self) -> BTreeSet<ThinId> {
+        let (mut used, mut made) = (BTreeSet::new(), BTreeSet::new());
+        for event in self.streams.iter().flat_map(|stream| &stream.events) {
+            match &event.verb {
+                Verb::Create { dev } => _ = made.insert(*dev),
+                Verb::Snap { dev, origin } => {
+                    made.insert(*dev);
+                    used.insert(*origin);
+                }
+                Verb::Delete { dev, .. } | Verb::Flush { dev } => _ = used.insert(*dev),
+                verb => used.extend(verb.extent().map(|(dev, _, _)| dev)),
+            }
+        }
+        used.difference(&made).copied().collect()
+    }
+
+    /// Events in all streams.
+    pub fn nr_events(&self) -> usize {
+        self.streams.iter().map(|stream| stream.events.len()).sum()
+    }
+
+    /// Adds the streams of another trace.
+    pub fn merge(&mut self, other: Trace) {
+        for mut stream in other.streams {
+            while self.streams.iter().any(|own| own.name == stream.name) {
+                stream.name.push('\'');
+            }
+            self.streams.push(stream);
+        }
+    }
+
+    /// The trace as text, which [`parse`] reads.
+    pub fn text(&self) -> String {
+        let mut text = format!("{MAGIC}\n");
+        for (key, value) in &self.header {
+            let _infallible = writeln!(text, "H {key}={value}");
+        }
+        for stream in &self.streams {
+            let _infallible = match stream.depth {
+                Some(depth) => write!(text, "S {} mode=closed depth={depth}", stream.name),
+                None => write!(text, "S {} mode=open", stream.name),
+            };
+            if let Some(dev) = stream.dev {
+                let _infallible = write!(text, " dev={dev}");
+            }
+            text.push('\n');
+        }
+        for stream in &self.streams {
+            for event in &stream.events {
+                let _infallible = writeln!(text, "{} {} {}", when(event.when), stream.name, verb(&event.verb));
+            }
+        }
+        text
+    }
+}
+
+fn micros(time: Ns) -> String {
+    match time % 1000 {
+        0 => (time / 1000).to_string(),
+        rest => format!("{}.{rest:03}", time / 1000),
+    }
+}
+
+fn when(when: When) -> String {
+    match when {
+        When::Asap => "-".into(),
+        When::After(time) => format!("+{}", micros(time)),
+        When::At(time) => micros(time),
+    }
+}
+
+fn verb(verb: &Verb) -> String {
+    let word = verb.word();
+    match verb {
+        Verb::Read { dev, off, len } | Verb::Discard { dev, off, len } => {
+            format!("{word} dev={dev} off={off} len={len}")
+        }
+        Verb::Write { dev, off, len, fua } => {
+            format!("{word} dev={dev} off={off} len={len}{}", if *fua { " flags=fua" } else { "" })
+        }
+        Verb::Flush { dev } | Verb::Create { dev } => format!("{word} dev={dev}"),
+        Verb::Snap { dev, origin } => format!("{word} dev={dev} origin={origin}"),
+        Verb::Delete { dev, policy: None } => format!("{word} dev={dev}"),
+        Verb::Delete { dev, policy: Some(policy) } => format!("{word} dev={dev} policy={}", policy.name),
+        Verb::Lookup { dev, off } => format!("{word} dev={dev} off={off}"),
+        Verb::Sleep(time) => format!("{word} us={}", micros(*time)),
+        Verb::Mark(name) | Verb::Wait(name) => format!("{word} name={name}"),
+        Verb::Expect(time) => format!("{word} lat={}", micros(*time)),
+        Verb::Commit | Verb::TrimPool | Verb::Hold | Verb::ReleaseHeld => word.into(),
+    }
+}
+
+/// The stream of that name, which is added where it is not there.
+fn stream_named<'s>(streams: &'s mut Vec<Stream>, name: &str, depth: Option<u64>) -> &'s mut Stream {
+    let index = streams.iter().position(|stream| stream.name == name).unwrap_or_else(|| {
+        streams.push(Stream { name: name.into(), depth, ..Stream::default() });
+        streams.len() - 1
+    });
+    &mut streams[index]
+}
+
+fn drop_one(dropped: &mut Dropped, what: impl Into<String>) {
+    *dropped.entry(what.into()).or_default() += 1;
+}
+
+/// A trace in any form that is known: by its first line.
+///
+/// # Errors
+/// Says which line is wrong.
+pub fn read_any(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), TraceError> {
+    let first = text.lines().next().unwrap_or("");
+    if first.starts_with("thin-trace") {
+        parse(text, options.lenient).map(|trace| (trace, Dropped::new()))
+    } else if first.starts_with("fio version") {
+        fio::import(text, options)
+    } else {
+        blkparse::import(text, options)
+    }
+}
+
+/// How recordings are taken in.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// Where files and devices of a recording went.
+    pub map: Vec<Mapping>,
+    /// Requests under way at once, where a recording has no times.
+    pub depth: u64,
+    /// The unit of times in an iolog; found from the spread where it is not given.
+    pub unit: Option<Ns>,
+    /// The action of block traces that counts: Q, D or I.
+    pub action: char,
+    /// A stream for each process, not only for each device.
+    pub by_process: bool,
+    /// Unknown verbs are counted, not refused.
+    pub lenient: bool,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        ImportOptions { map: Vec::new(), depth: 8, unit: None, action: 'Q', by_process: false, lenient: false }
+    }
+}
+
+impl ImportOptions {
+    /// Where a name went. With one mapping of the name `*`, everything.
+    fn target(&self, name: &str) -> Option<&Mapping> {
+        let is_it = |mapping: &&Mapping| mapping.name == name || name.rsplit('/').next() == Some(&mapping.name);
+        self.map.iter().find(is_it).or_else(|| self.map.iter().find(|mapping| mapping.name == "*"))
+    }
+}

@@ -1,0 +1,178 @@
+//! `thin_replay` from the outside: real recordings on metadata that a kernel wrote, in every form.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::{Run, run};
+
+fn sample(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/replay").join(name).display().to_string()
+}
+
+/// A trace of one delete, beside a recording.
+fn deletes(folder: &Path) -> PathBuf {
+    let path = folder.join("deletes.trace");
+    fs::write(&path, "thin-trace 1\nS d0 mode=open\n100000 d0 snap dev=500 origin=2\n300000 d0 delete dev=0\n")
+        .unwrap();
+    path
+}
+
+fn replay(metadata: &Path, side: &Path, more: &[&str]) -> Run {
+    let (trace, metadata, side) = (sample("thin.blkparse"), metadata.display().to_string(), side.display().to_string());
+    let words = [metadata.as_str(), "-t", &trace, "--map", "253,2:2", "--side", &side];
+    run("thin_replay", words.iter().chain(more))
+}
+
+#[test]
+fn a_real_block_trace_on_real_metadata_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = deletes(folder.path());
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let pack = folder.path().join("pool.pack");
+    run("thin_metadata_pack", ["-i", raw.to_str().unwrap(), "-o", pack.to_str().unwrap()]).expect_code(0);
+    let xz = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/kernel/thin-snaps/image.img.xz");
+    let first = replay(&raw, &side, &["--json"]);
+    first.expect_code(0).expect("what was not taken", |run| run.stderr.contains("lines that are no events"));
+    let value: serde_json::Value = serde_json::from_str(&first.stdout).unwrap();
+    for policy in value["policies"].as_array().unwrap() {
+        assert_eq!((&policy["background"]["deletes"], &policy["sound"]), (&1.into(), &true.into()), "{policy}");
+        assert!(policy["latency"]["write"]["count"].as_u64().unwrap() > 40, "{policy}");
+        assert!(policy["expected"]["count"].as_u64().unwrap() > 60, "recorded latencies are kept for comparison");
+    }
+    for (form, threads) in [(&raw, "1"), (&raw, "4"), (&pack, "2"), (&xz, "2")] {
+        let again = replay(form, &side, &["--json", "--threads", threads]);
+        assert_eq!(again.stdout, first.stdout, "{} with {threads} threads", form.display());
+    }
+}
+
+#[test]
+fn what_is_saved_passes_the_check_and_is_the_same_for_all_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = deletes(folder.path());
+    let mut logical = None;
+    for case in ["kernel/thin-snaps", "kernel/thin-metasnap"] {
+        let raw = support::raw_image(case, folder.path());
+        for (index, policy) in
+            ["coarse", "batch(1)", "subleaf(7)", "background", "rolling", "discard-first", "budget(50us)+yield"]
+                .iter()
+                .enumerate()
+        {
+            let saved = folder.path().join(format!("{index}.img"));
+            if case == "kernel/thin-snaps" {
+                replay(&raw, &side, &["-p", policy, "--save-overlay", saved.to_str().unwrap()]).expect_code(0);
+            } else {
+                let trace = folder.path().join("own.trace");
+                let list = run("thin_dump", ["--format", "json", raw.to_str().unwrap()]);
+                let value: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+                let id = value["devices"][0]["dev_id"].as_u64().unwrap();
+                let events = format!(
+                    "thin-trace 1\nS a mode=closed\n- a snap dev=900 origin={id}\n- a mrelease\n- a delete dev={id}\n"
+                );
+                fs::write(&trace, events).unwrap();
+                let words = [raw.to_str().unwrap(), "-t", trace.to_str().unwrap(), "-p", policy];
+                let saved = ["--save-overlay", saved.to_str().unwrap()];
+                run("thin_replay", words.iter().chain(&saved)).expect_code(0);
+            }
+            run("thin_check", [saved.to_str().unwrap()])
+                .expect_code(0)
+                .expect("clean", |run| run.stderr.contains("clean"));
+            if let Some(peer) = support::peer("thin_check") {
+                support::finish(std::process::Command::new(peer).arg(&saved)).expect_code(0);
+            }
+            if case == "kernel/thin-snaps" {
+                let dump = run("thin_dump", ["--format", "json", saved.to_str().unwrap()]);
+                let value: serde_json::Value = serde_json::from_str(&dump.stdout).unwrap();
+                let devices = value["devices"].as_array().unwrap();
+                let counts: Vec<_> =
+                    devices.iter().map(|d| (d["dev_id"].clone(), d["mapped_blocks"].clone())).collect();
+                assert_eq!(*logical.get_or_insert(counts.clone()), counts, "{policy}");
+            }
+            fs::remove_file(&saved).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_real_iolog_is_replayed_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    for log in ["fio-v2.iolog", "fio-v3.iolog"] {
+        let picture = folder.path().join(log).with_extension("svg");
+        let sample = sample(log);
+        let words = [
+            raw.to_str().unwrap(),
+            "-t",
+            &sample,
+            "--map",
+            "vdb:2",
+            "-p",
+            "coarse",
+            "--svg",
+            picture.to_str().unwrap(),
+        ];
+        let told = run("thin_replay", words);
+        told.expect_code(0).expect("what was not taken", |run| run.stderr.contains("1 open (nothing to do)"));
+        assert!(fs::read_to_string(picture).unwrap().contains("vdb").eq(&false));
+        let plain = run("thin_replay", ["import", &sample, "--map", "vdb:2"]);
+        plain.expect_code(0).expect("a trace", |run| run.stdout.starts_with("thin-trace 1\n"));
+        let trace = folder.path().join("again.trace");
+        fs::write(&trace, &plain.stdout).unwrap();
+        let again = run("thin_replay", [raw.to_str().unwrap(), "-t", trace.to_str().unwrap(), "-p", "coarse"]);
+        assert_eq!(again.stdout, told.stdout, "{log}");
+    }
+}
+
+#[test]
+fn a_delete_is_predicted_without_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let told = run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "0,2"]);
+    told.expect_code(0)
+        .expect("every policy", |run| ["coarse", "subleaf(31)", "offline"].iter().all(|p| run.stdout.contains(p)));
+    let json = run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "0", "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(value["work"][0]["mapped"], 12_000);
+    run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "7777"]).expect_code(1);
+}
+
+#[test]
+fn threads_do_the_same_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = deletes(folder.path());
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let saved = folder.path().join("saved.img");
+    let told = replay(
+        &raw,
+        &side,
+        &["--clock", "real", "--bare", "-p", "batch(1)", "--save-overlay", saved.to_str().unwrap()],
+    );
+    told.expect_code(0)
+        .expect("a label", |run| run.stderr.contains("not the kernel") && run.stderr.contains("processors"));
+    run("thin_check", [saved.to_str().unwrap()]).expect_code(0);
+}
+
+#[test]
+fn commands_say_what_they_want() {
+    for (words, what) in [
+        ("scenario", "which scenario"),
+        ("scenario nothing", "no scenario"),
+        ("predict", "of what"),
+        ("predict /missing", "which devices"),
+        ("generate nothing", "s1-write"),
+        ("costs nothing", "no cost profile"),
+        ("import /missing", "can't read"),
+        ("/missing --trace x --policy nap", "no policy"),
+        ("/missing --map x", "not NAME:DEVICE"),
+    ] {
+        run("thin_replay", support::words(words)).expect_code(1).expect(what, |run| run.stderr.contains(what));
+    }
+    run("thin_replay", ["costs"]).expect_code(0).expect("profiles", |run| run.stdout.contains("ssd-2016"));
+    let small = run("thin_replay", support::words("scenario all --scale 64 --json"));
+    let value: serde_json::Value = serde_json::from_str(&small.stdout).unwrap();
+    assert_eq!(value["scenarios"].as_array().unwrap().len(), 5);
+    let checks = value["scenarios"].as_array().unwrap().iter().flat_map(|one| one["checks"].as_array().unwrap());
+    let excluded: Vec<_> =
+        checks.filter(|check| check["kind"] == "Excluded").map(|check| check["pass"].clone()).collect();
+    assert!(excluded.len() == 4 && excluded.iter().all(|pass| pass.is_null()), "excluded rows stay excluded");
+}
