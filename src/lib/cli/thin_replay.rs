@@ -14,6 +14,7 @@ use super::registry::Tool;
 use crate::replay::costs::Costs;
 use crate::replay::engine::Flavour;
 use crate::replay::policy::Policy;
+use crate::replay::scenario::stripe::Layout;
 use crate::replay::trace::Mapping;
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -74,6 +75,12 @@ fn arguments(command: Command) -> Command {
             )
             .default_value("cursor"),
         )
+        .arg(value(
+            "stripe",
+            "DISKS:KIB",
+            Layout::parse,
+            "Count how new blocks fall on a RAID6 of so many data disks and chunks",
+        ))
         .arg(value("svg", "FILE", file(), "Write a timeline"))
         .arg(value("zoom", "FROM..TO", value_parser!(String), "The seconds that the timeline shows"))
         .arg(value("save-overlay", "FILE", file(), "Write the metadata after the first policy's run to a new file"))

@@ -14,6 +14,7 @@ use crate::replay::pool::{self, Allocation, RunOptions};
 use crate::replay::report::{self, PolicyReport};
 use crate::replay::save;
 use crate::replay::scenario::delete::is_sound;
+use crate::replay::scenario::stripe::Layout;
 use crate::replay::threads::PROCESSORS_MIN;
 use crate::replay::trace::Trace;
 use crate::thin::live::{Base, LivePool};
@@ -41,6 +42,7 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
     fits(&trace, &base)?;
     let costs = get_costs(matches)?;
     let real = matches.get_one::<String>("clock").is_some_and(|clock| clock == "real");
+    let layout = matches.get_one::<Layout>("stripe").copied();
     let mut reports = Vec::new();
     for (index, options) in all_options(matches, &costs)?.into_iter().enumerate() {
         let mut outcome = match real {
@@ -49,7 +51,7 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
         }
         .with_context(|| format!("replaying with '{}'", options.policy.name))?;
         let sound = is_sound(&mut outcome)?;
-        reports.push(PolicyReport::of(&mut outcome, &options, sound));
+        reports.push(PolicyReport::of(&mut outcome, &options, sound, layout));
         if let Some(path) = file("save-overlay").filter(|_| index == 0) {
             save_overlay(&mut outcome.pool, path)?;
         }

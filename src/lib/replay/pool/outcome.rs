@@ -30,6 +30,8 @@ pub struct Outcome<'a> {
     pub crash: &'static str,
     /// When the run ended.
     pub end: Ns,
+    /// Sectors of a block.
+    pub block_sectors: u64,
     /// What was measured.
     pub measured: Measured,
     /// How far the deletes came.
@@ -51,6 +53,7 @@ impl<'a> Outcome<'a> {
             policy: options.policy.name.clone(),
             crash: options.policy.crash(),
             end,
+            block_sectors: world.block_sectors,
             measured: world.measured,
             background: world.background,
             locks: LOCK_NAMES.into_iter().zip(locks).collect(),

@@ -8,9 +8,9 @@ pub use table::table;
 
 use super::engine::hist::Summary;
 use super::engine::{Hold, LockStats, Ns};
-use super::pool::{Outcome, RunOptions, Stall};
+use super::pool::{Allocation, Outcome, RunOptions, Stall};
 use super::scenario::cache::MissCurve;
-use super::scenario::stripe::fragments;
+use super::scenario::stripe::{Layout, Requests, fragments, of_allocation};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -92,6 +92,8 @@ pub struct AllocReport {
     pub blocks: u64,
     /// By device: in how many fragments.
     pub fragments: BTreeMap<u64, u64>,
+    /// How new blocks fall on the stripes of a RAID6, where one is given.
+    pub stripes: Option<Requests>,
     /// Bitmaps of the data space map written per commit.
     pub bitmaps_per_commit: f64,
     /// Metadata blocks written per commit.
@@ -149,13 +151,16 @@ pub struct PolicyReport {
 
 impl PolicyReport {
     /// Takes a run's results out of it.
-    pub fn of(outcome: &mut Outcome<'_>, options: &RunOptions, sound: bool) -> PolicyReport {
+    pub fn of(outcome: &mut Outcome<'_>, options: &RunOptions, sound: bool, layout: Option<Layout>) -> PolicyReport {
         let lanes = Lanes::of(outcome);
         let curve = outcome.touches.log.take().map(|log| MissCurve::of(&log));
         let sizes = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
         let misses = curve.iter().flat_map(|curve| sizes.map(|size| (size, curve.misses(size)))).collect();
         let (measured, background) = (&outcome.measured, &outcome.background);
         let commits = measured.commits.max(1) as f64;
+        let gather = matches!(options.allocation, Allocation::Aligned(_));
+        let size = outcome.block_sectors / 2;
+        let stripes = layout.map(|layout| of_allocation(layout, size, &measured.allocated, gather));
         PolicyReport {
             policy: outcome.policy.clone(),
             lock: options.flavour.name(),
@@ -189,6 +194,7 @@ impl PolicyReport {
             alloc: AllocReport {
                 blocks: measured.allocated.len() as u64,
                 fragments: fragments(&measured.allocated),
+                stripes,
                 bitmaps_per_commit: measured.committed_bitmaps as f64 / commits,
                 blocks_per_commit: measured.committed_blocks as f64 / commits,
             },

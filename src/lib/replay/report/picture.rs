@@ -128,7 +128,7 @@ fn legend(out: &mut String) {
         rect(out, (x, 38.0), (12.0, 12.0), style);
         text(out, x + 18.0, 49.0, "fill=\"#333333\"", words);
     }
-    text(out, LEFT + 800.0, 49.0, "fill=\"#333333\"", "| commit    line: share of the delete that is done");
+    text(out, LEFT + 800.0, 49.0, "fill=\"#333333\"", "| commit; line: share of the delete that is done");
 }
 
 /// A lane: its name at the left, its floor, and what it reaches to.

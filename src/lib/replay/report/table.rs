@@ -38,6 +38,17 @@ pub fn table(reports: &[PolicyReport], costs: &Costs) -> String {
     for report in reports.iter().filter(|report| report.failed > 0) {
         let _infallible = writeln!(text, "{}: {} requests were refused by the pool", report.policy, report.failed);
     }
+    for (report, stripes) in reports.iter().filter_map(|report| report.alloc.stripes.map(|stripes| (report, stripes))) {
+        let _infallible = writeln!(
+            text,
+            "{}: {} stripes written whole, {} in parts; {} chunks read and {} written",
+            report.policy,
+            stripes.full,
+            stripes.partial,
+            number(stripes.reads),
+            number(stripes.writes)
+        );
+    }
     if let Some(first) = reports.first() {
         for (dev, count) in first.alloc.fragments.iter().take(10) {
             let _infallible = writeln!(text, "device {dev}: new blocks in {count} fragments");

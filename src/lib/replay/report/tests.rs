@@ -18,7 +18,7 @@ fn reports() -> Vec<PolicyReport> {
         };
         let mut outcome = pool::run(&base, delete::streams(Load::Write, true, 8), &options).unwrap();
         let sound = delete::is_sound(&mut outcome).unwrap();
-        PolicyReport::of(&mut outcome, &options, sound)
+        PolicyReport::of(&mut outcome, &options, sound, Some(Layout { data: 5, chunk: 512 }))
     };
     vec![report("coarse"), report("batch(1)")]
 }
@@ -37,5 +37,6 @@ fn reports_say_what_happened_and_are_the_same_again() {
     let stall = first[0].longest_stall().unwrap();
     assert!(stall.holder == "delete" && stall.length * 100 > first[0].delete_time.unwrap() * 95, "{stall:?}");
     assert!(first.iter().all(|report| report.sound && report.touch.distinct.is_some_and(|distinct| distinct > 10)));
+    assert!(first[1].alloc.stripes.is_some_and(|stripes| stripes.partial > 100 && stripes.full == 0));
     assert_eq!(first[1].alloc.fragments.keys().collect::<Vec<_>>(), [&ThinId(2).0]);
 }

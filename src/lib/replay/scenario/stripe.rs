@@ -2,6 +2,7 @@
 
 use super::check::{Check, Kind, number};
 use super::{Report, ScenarioError, Settings};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Probability that a raw stream has a whole stripe together in time: fitted to the raw rate.
@@ -22,7 +23,7 @@ pub struct Layout {
 }
 
 /// Requests to disks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Requests {
     /// Chunks read.
     pub reads: f64,
@@ -35,6 +36,18 @@ pub struct Requests {
 }
 
 impl Layout {
+    /// Reads `DISKS:KIB`.
+    ///
+    /// # Errors
+    /// Where it is something else.
+    pub fn parse(text: &str) -> Result<Layout, String> {
+        let parts = text.split_once(':').and_then(|(data, chunk)| Some((data.parse().ok()?, chunk.parse().ok()?)));
+        match parts {
+            Some((data @ 1..=1000, chunk @ 1..=1_048_576)) => Ok(Layout { data, chunk }),
+            _ => Err(format!("'{text}' is not DISKS:KIB, such as 5:512")),
+        }
+    }
+
     fn stripe(self) -> u64 {
         self.data * self.chunk
     }
