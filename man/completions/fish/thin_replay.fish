@@ -12,6 +12,7 @@ complete -c thin_replay -l costs -d 'Use this cost profile, by name or from a fi
 complete -c thin_replay -l split -d 'What becomes of full nodes' -r -f -a "half\t''
 share\t''"
 complete -c thin_replay -l allocation -d 'Where data blocks come from: cursor, goal, thread, aligned(N)' -r
+complete -c thin_replay -l stripe -d 'Count how new blocks fall on a RAID6 of so many data disks and chunks' -r
 complete -c thin_replay -l svg -d 'Write a timeline' -r -F
 complete -c thin_replay -l zoom -d 'The seconds that the timeline shows' -r
 complete -c thin_replay -l save-overlay -d 'Write the metadata after the first policy\'s run to a new file' -r -F
