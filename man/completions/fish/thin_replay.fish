@@ -16,6 +16,7 @@ complete -c thin_replay -l stripe -d 'Count how new blocks fall on a RAID6 of so
 complete -c thin_replay -l svg -d 'Write a timeline' -r -F
 complete -c thin_replay -l zoom -d 'The seconds that the timeline shows' -r
 complete -c thin_replay -l save-overlay -d 'Write the metadata after the first policy\'s run to a new file' -r -F
+complete -c thin_replay -l crash-at -d 'Stop right after the N-th commit, as a crash would, and say what is leaked' -r
 complete -c thin_replay -l clock -d 'Run on a virtual clock, or on threads' -r -f -a "virtual\t''
 real\t''"
 complete -c thin_replay -l map -d 'Where a recorded file or device went, as in 253,4:6; repeatable' -r

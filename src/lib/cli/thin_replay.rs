@@ -84,6 +84,7 @@ fn arguments(command: Command) -> Command {
         .arg(value("svg", "FILE", file(), "Write a timeline"))
         .arg(value("zoom", "FROM..TO", value_parser!(String), "The seconds that the timeline shows"))
         .arg(value("save-overlay", "FILE", file(), "Write the metadata after the first policy's run to a new file"))
+        .arg(number("crash-at", "N", "Stop right after the N-th commit, as a crash would, and say what is leaked"))
         .arg(
             value("clock", "CLOCK", ["virtual", "real"], "Run on a virtual clock, or on threads")
                 .default_value("virtual"),

@@ -13,7 +13,7 @@ use crate::replay::engine::Flavour;
 use crate::replay::pool::{self, Allocation, RunOptions};
 use crate::replay::report::{self, PolicyReport};
 use crate::replay::save;
-use crate::replay::scenario::delete::is_sound;
+use crate::replay::scenario::delete::soundness;
 use crate::replay::scenario::stripe::Layout;
 use crate::replay::threads::PROCESSORS_MIN;
 use crate::replay::trace::Trace;
@@ -50,8 +50,8 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
             false => pool::run(&base, trace.starts(), &options),
         }
         .with_context(|| format!("replaying with '{}'", options.policy.name))?;
-        let sound = is_sound(&mut outcome)?;
-        reports.push(PolicyReport::of(&mut outcome, &options, sound, layout));
+        let state = soundness(&mut outcome)?;
+        reports.push(PolicyReport::of(&mut outcome, &options, state, layout));
         if let Some(path) = file("save-overlay").filter(|_| index == 0) {
             save_overlay(&mut outcome.pool, path)?;
         }
@@ -121,6 +121,7 @@ fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOpt
                 flavour,
                 split,
                 allocation,
+                crash_after: matches.get_one::<u64>("crash-at").copied().unwrap_or(0),
                 timeline: matches.contains_id("svg"),
                 log_touches: matches.get_flag("json"),
                 ..RunOptions::new(policy, costs.clone())

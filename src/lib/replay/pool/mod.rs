@@ -72,6 +72,8 @@ pub struct RunOptions {
     pub limit: Ns,
     /// The run ends when so many deletes are done; 0 is never.
     pub until_deletes: u64,
+    /// The machine stops right after so many commits; 0 is never.
+    pub crash_after: u64,
     /// Keep every hold, for a timeline.
     pub timeline: bool,
     /// Keep every use of a metadata block, for the cache model.
@@ -90,6 +92,7 @@ impl RunOptions {
             discard_max: 32_768,
             limit: 24 * 3600 * 1_000_000_000,
             until_deletes: 0,
+            crash_after: 0,
             timeline: false,
             log_touches: false,
         }

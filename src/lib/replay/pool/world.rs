@@ -182,6 +182,7 @@ pub struct PoolWorld<'a> {
     cursors: BTreeMap<ThinId, u64>,
     cursor: u64,
     until_deletes: u64,
+    crash_after: u64,
     /// Price of moving 512 KiB.
     data_price: Ns,
     /// Foreground requests under way, and since when something was or the last one was done.
@@ -195,6 +196,7 @@ impl World for PoolWorld<'_> {
     fn is_over(&self) -> bool {
         let idle = self.open_streams == 0 && self.free_requests.len() == self.requests.len();
         self.failure.is_some()
+            || (self.crash_after > 0 && self.measured.commits >= self.crash_after)
             || (self.until_deletes > 0 && self.background.done >= self.until_deletes && self.background.active == 0)
             || (idle && self.background.active == 0)
     }
@@ -234,6 +236,7 @@ impl<'a> PoolWorld<'a> {
             cursors: BTreeMap::new(),
             cursor: 0,
             until_deletes: options.until_deletes,
+            crash_after: options.crash_after,
             data_price: options.costs.data,
             outstanding: 0,
             quiet_since: 0,

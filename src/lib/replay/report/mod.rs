@@ -10,6 +10,7 @@ use super::engine::hist::Summary;
 use super::engine::{Hold, LockStats, Ns};
 use super::pool::{Allocation, Outcome, RunOptions, Stall};
 use super::scenario::cache::MissCurve;
+use super::scenario::delete::Soundness;
 use super::scenario::stripe::{Layout, Requests, fragments, of_allocation};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -143,15 +144,22 @@ pub struct PolicyReport {
     pub marks: Vec<(Ns, String)>,
     /// Blocks that the overlay holds.
     pub overlay_blocks: usize,
-    /// Whether all trees and counts were sound at the end.
+    /// Whether all trees and counts were sound at the end; after a crash: whether nothing is worse than leaked.
     pub sound: bool,
+    /// What reading everything has shown.
+    pub state: Soundness,
     #[serde(skip)]
     lanes: Lanes,
 }
 
 impl PolicyReport {
     /// Takes a run's results out of it.
-    pub fn of(outcome: &mut Outcome<'_>, options: &RunOptions, sound: bool, layout: Option<Layout>) -> PolicyReport {
+    pub fn of(
+        outcome: &mut Outcome<'_>,
+        options: &RunOptions,
+        state: Soundness,
+        layout: Option<Layout>,
+    ) -> PolicyReport {
         let lanes = Lanes::of(outcome);
         let curve = outcome.touches.log.take().map(|log| MissCurve::of(&log));
         let sizes = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
@@ -202,7 +210,8 @@ impl PolicyReport {
             failed: measured.failed,
             marks: measured.marks.clone(),
             overlay_blocks: outcome.pool.overlay.nr_copies(),
-            sound,
+            sound: state.is_sound() || (options.crash_after > 0 && state.whole && state.low == 0),
+            state,
             lanes,
         }
     }

@@ -85,6 +85,10 @@ fn row(report: &PolicyReport) -> Vec<String> {
         dash(root.map(|lock| us(lock.wait_exclusive.p99_ns))),
         report.commits.to_string(),
         if report.background.begin.is_some() { report.crash.into() } else { "-".into() },
-        if report.sound { "sound" } else { "DAMAGED" }.into(),
+        match (report.sound, report.state.leaked_metadata, report.state.leaked_data) {
+            (false, ..) => "DAMAGED".into(),
+            (true, 0, 0) => "sound".into(),
+            (true, metadata, data) => format!("leaks {metadata} metadata and {data} data blocks"),
+        },
     ]
 }

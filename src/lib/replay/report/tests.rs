@@ -17,8 +17,8 @@ fn reports() -> Vec<PolicyReport> {
             ..RunOptions::new(Policy::parse(policy).unwrap(), Costs::standard())
         };
         let mut outcome = pool::run(&base, delete::streams(Load::Write, true, 8), &options).unwrap();
-        let sound = delete::is_sound(&mut outcome).unwrap();
-        PolicyReport::of(&mut outcome, &options, sound, Some(Layout { data: 5, chunk: 512 }))
+        let state = delete::soundness(&mut outcome).unwrap();
+        PolicyReport::of(&mut outcome, &options, state, Some(Layout { data: 5, chunk: 512 }))
     };
     vec![report("coarse"), report("batch(1)")]
 }

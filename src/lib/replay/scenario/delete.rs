@@ -14,6 +14,7 @@ use crate::thin::check::{CheckOptions, check_and_count};
 use crate::thin::generate::{GenerateOptions, generate};
 use crate::thin::live::{Base, LiveError};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use serde::Serialize;
 
 /// Mappings of the reported device: 10 TiB in blocks of 512 KiB.
 const MAPPINGS: u64 = 20_971_520;
@@ -164,19 +165,55 @@ fn row(mut outcome: Outcome<'_>, policy: Option<&str>) -> Result<Row, LiveError>
     })
 }
 
+/// What reading the whole overlay as metadata has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Soundness {
+    /// Every tree is whole.
+    pub whole: bool,
+    /// Metadata blocks whose count is higher than what refers to them.
+    pub leaked_metadata: u64,
+    /// Data blocks of that kind.
+    pub leaked_data: u64,
+    /// Blocks whose count is too low: the next write would destroy something.
+    pub low: u64,
+}
+
+impl Soundness {
+    /// Nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.whole && self.leaked_metadata + self.leaked_data + self.low == 0
+    }
+}
+
 /// Reads the whole overlay as metadata: every tree is whole, and every count is what was kept.
 ///
 /// # Errors
 /// Where the pool fails.
 pub fn is_sound(outcome: &mut Outcome<'_>) -> Result<bool, LiveError> {
+    soundness(outcome).map(|found| found.is_sound())
+}
+
+/// The same, in numbers.
+///
+/// # Errors
+/// Where the pool fails.
+pub fn soundness(outcome: &mut Outcome<'_>) -> Result<Soundness, LiveError> {
     outcome.pool.seal()?;
     let overlay = &outcome.pool.overlay;
     let checked = check_and_count(overlay, &CheckOptions::default(), &NoProgress, &mut |_| ());
-    let Ok((report, Some(counted))) = checked else { return Ok(false) };
-    let metadata = (0..overlay.nr_blocks().min(overlay.metadata.nr_blocks()))
-        .all(|block| overlay.metadata.get(block) == counted.metadata.count(BlockNr(block)));
-    let data = (0..overlay.data.nr_blocks()).all(|block| overlay.data.get(block) == counted.data.get(block));
-    Ok(metadata && data && report.devices.iter().all(|device| device.whole))
+    let Ok((report, Some(counted))) = checked else { return Ok(Soundness::default()) };
+    let mut found = Soundness { whole: report.devices.iter().all(|device| device.whole), ..Soundness::default() };
+    for block in 0..overlay.nr_blocks().min(overlay.metadata.nr_blocks()) {
+        let (kept, real) = (overlay.metadata.get(block), counted.metadata.count(BlockNr(block)));
+        found.leaked_metadata += u64::from(kept > real);
+        found.low += u64::from(kept < real);
+    }
+    for block in 0..overlay.data.nr_blocks() {
+        let (kept, real) = (overlay.data.get(block), counted.data.get(block));
+        found.leaked_data += u64::from(kept > real);
+        found.low += u64::from(kept < real);
+    }
+    Ok(found)
 }
 
 /// What is run: policy and load.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::replay::pool::{self, RunOptions};
+use crate::thin::live::Base;
 
 fn settings() -> Settings {
     Settings { scale: 128, ..Settings::default() }
@@ -59,4 +61,26 @@ fn requests_per_stripe_are_those_of_the_table() {
     assert_eq!(count(1024, 512), (21.0, 10.0));
     assert_eq!((count(2560, 512), count(640, 128), count(320, 64)), ((7.0, 0.0), (7.0, 0.0), (7.0, 0.0)));
     assert_eq!((count(1024, 128).0, count(1024, 64).0, count(4096, 512).0), (10.5, 8.75, 10.5));
+}
+
+/// What a crash in the middle leaves is what the policies say of themselves.
+#[test]
+fn crashes_leave_what_the_policies_say() {
+    let source = delete::image(64, 50, 0).unwrap();
+    let base = Base::open(&source).unwrap();
+    let left = |policy: &str| {
+        let options = RunOptions { crash_after: 1, ..delete::options(&Settings::default(), Some(policy), false) };
+        let mut outcome = pool::run(&base, delete::streams(delete::Load::Write, true, 8), &options).unwrap();
+        delete::soundness(&mut outcome).unwrap()
+    };
+    for policy in ["coarse", "background+sleep(1ms)", "discard-first"] {
+        assert!(left(policy).is_sound(), "{policy}: {:?}", left(policy));
+    }
+    for policy in ["batch(16)+sleep(10ms)", "subleaf(31)+sleep(5ms)"] {
+        let found = left(policy);
+        assert!(
+            found.whole && found.low == 0 && found.leaked_metadata > 100 && found.leaked_data > 1000,
+            "{policy}: {found:?}"
+        );
+    }
 }
