@@ -7,20 +7,21 @@ use super::manual::{Part, Section, exit_status};
 use super::options::{self, OUTPUT, flag, value};
 use super::output::{self, Output};
 use super::registry::Tool;
-use crate::base::{BlockNr, Findings, Sectors, ThinId};
+use crate::base::{BlockNr, Findings, Progress, Sectors, ThinId};
 use crate::block::{BlockSource, FileOutput};
 use crate::format::Block;
 use crate::format::superblock::ThinSuperblock;
 use crate::pack::Form;
-use crate::pdata::commit::Undo;
+use crate::pdata::commit::{CommitError, Undo};
 use crate::thin::delete::{
-    DeleteError, DeleteOptions, Deletion, Figures, ImageError, Precheck, Strategy, Target, Wanted, plan, precheck,
-    predict, ranges_json, ranges_text, write_image,
+    DeleteError, DeleteOptions, Figures, ImageError, Precheck, Strategy, Target, Wanted, plan_part, precheck, predict,
+    ranges_json, ranges_text, write_image,
 };
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub(super) const TOOL: Tool =
@@ -61,6 +62,10 @@ fn arguments(command: Command) -> Command {
                 .conflicts_with(OUTPUT),
         )
         .arg(flag("no-check", "Do not check the metadata first").conflicts_with("quick-check"))
+        .arg(flag(
+            "allow-damaged",
+            "Delete damaged devices too, as long as all others are sound; both space maps are counted anew",
+        ))
         .arg(flag("quick-check", "Check first only the superblock and the devices, without their mappings"))
         .arg(
             value("strategy", "STRATEGY", ["auto", "drop", "recount"], "How the new reference counts are found")
@@ -81,7 +86,7 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     let opened = options::open_input(matches)?;
     let source = opened.source.as_ref();
     let progress = context.progress(false);
-    let target = Target::read(source, progress.as_ref()).map_err(|error| explain(error, context))?;
+    let target = read_target(matches, source, progress.as_ref()).map_err(|error| explain(error, context))?;
     let Some(wanted) = wanted(matches)? else { bail!("nothing is to be deleted: give --dev-id, --keep or --from") };
     let victims =
         target.select(&wanted, matches.get_flag("ignore-missing")).map_err(|error| explain(error, context))?;
@@ -95,7 +100,13 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     }
     if !matches.get_flag("no-check") {
         let how = if matches.get_flag("quick-check") { Precheck::Quick } else { Precheck::Full };
-        precheck(source, how, progress.as_ref()).map_err(|error| explain(error, context))?;
+        match precheck(source, how, progress.as_ref()) {
+            Err(DeleteError::Damaged { findings, .. }) if allows_damaged(matches) => {
+                findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.warning(finding));
+            }
+            Err(DeleteError::NeedsCheck) if allows_damaged(matches) => {}
+            result => result.map_err(|error| explain(error, context))?,
+        }
     }
     if matches.get_flag("dry-run") {
         let account = predict(&target, &victims, delete_options(matches), progress.as_ref());
@@ -115,12 +126,31 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     drop(opened);
     let figures = delete_in_place(matches, &victims, &before, context)?;
     context.note(told(&figures));
+    if allows_damaged(matches) {
+        context.note("both space maps were counted anew: what was damaged below the deleted devices is gone with them");
+        if ThinSuperblock::view(&before).needs_check() {
+            context.note("needs_check is still set: thin_check --clear-needs-check-flag clears it");
+        }
+    }
     Ok(Outcome::Success)
+}
+
+fn allows_damaged(matches: &ArgMatches) -> bool {
+    matches.get_flag("allow-damaged")
+}
+
+fn read_target<'a>(
+    matches: &ArgMatches,
+    source: &'a dyn BlockSource,
+    progress: &dyn Progress,
+) -> Result<Target<'a>, DeleteError> {
+    if allows_damaged(matches) { Target::read_damaged(source, progress) } else { Target::read(source, progress) }
 }
 
 fn delete_options(matches: &ArgMatches) -> DeleteOptions {
     DeleteOptions {
         strategy: match matches.get_one::<String>("strategy").map(String::as_str) {
+            _ if allows_damaged(matches) => Strategy::Recount,
             Some("drop") => Strategy::Drop,
             Some("recount") => Strategy::Recount,
             _ => Strategy::Auto,
@@ -192,7 +222,8 @@ fn read_list(path: &Path) -> anyhow::Result<IdList> {
     Ok(IdList::union(&lists))
 }
 
-/// Opens the metadata for writing, makes sure that it is what was looked at, and writes.
+/// Opens the metadata for writing, makes sure that it is what was looked at, and writes: once, or where there is room
+/// for a part of the victims only, several times.
 fn delete_in_place(
     matches: &ArgMatches,
     victims: &BTreeSet<ThinId>,
@@ -201,51 +232,74 @@ fn delete_in_place(
 ) -> anyhow::Result<Figures> {
     let path = options::get_input(matches)?;
     let mut output = FileOutput::open(path, None).context("the metadata cannot be changed")?;
-    let source = output.source().context("the metadata cannot be read again")?;
-    if source.read(BlockNr(0))?.as_ref() != before {
-        bail!("the metadata changed while it was looked at: nothing was changed");
+    let mut ranges = freed_ranges(matches)?;
+    let mut done: Option<Figures> = None;
+    let mut freed: Vec<Range<u64>> = Vec::new();
+    let mut left = victims.clone();
+    while !left.is_empty() {
+        let step = delete_some(matches, &left, done.is_none().then_some(before), &mut output, context);
+        let (figures, rest, more) = step.with_context(|| match &done {
+            Some(figures) => format!("{} are deleted, the others are still there", devices(figures.devices)),
+            None => "cannot delete".to_string(),
+        })?;
+        done = Some(done.map_or(figures, |done| done.with(figures)));
+        freed.extend(more);
+        left = rest;
     }
-    let progress = context.progress(false);
-    let result = Target::read(&source, progress.as_ref())
-        .and_then(|target| plan(&target, victims, delete_options(matches), progress.as_ref()));
-    drop(progress);
-    let deletion = result.map_err(|error| explain(error, context))?;
-    anyhow::ensure!(source.nr_faults() == 0, "the metadata failed while it was read: nothing was changed");
-    if let Some(file) = matches.get_one::<PathBuf>("undo") {
-        let undo = Undo::of(&source, deletion.locations(), deletion.superblock())?;
-        output::save_new(file, &undo.to_bytes())?;
+    if let Some(file) = &mut ranges {
+        let size = Sectors(u64::from(ThinSuperblock::view(before).data_block_size.get()));
+        freed.sort_unstable_by_key(|range| range.start);
+        let text = match matches.get_flag("json") {
+            true => format!("{:#}\n", ranges_json(&freed, size)),
+            false => ranges_text(&freed, size),
+        };
+        file.write_all(text.as_bytes()).and_then(|()| file.flush()).context(AFTERWARDS)?;
     }
-    let ranges = ranges(matches, &deletion, &source)?;
-    drop(source);
-    let figures = deletion.figures();
-    deletion.commit(&mut output)?;
-    if let Some((mut file, text)) = ranges {
-        file.write_all(text.as_bytes())
-            .map_err(anyhow::Error::from)
-            .and_then(|()| file.finish())
-            .context(AFTERWARDS)?;
-    }
-    Ok(figures)
+    Ok(done.unwrap_or_default())
 }
 
 const AFTERWARDS: &str = "the devices are deleted, but the ranges that became free could not be written";
 
-/// The file that is wanted for the ranges that become free, opened before anything is changed, and its content.
-fn ranges(
+/// One transaction. Returns what it gave back, the victims that are left, and the data blocks that became free.
+fn delete_some(
     matches: &ArgMatches,
-    deletion: &Deletion,
-    source: &dyn BlockSource,
-) -> anyhow::Result<Option<(Output, String)>> {
+    victims: &BTreeSet<ThinId>,
+    before: Option<&Block>,
+    output: &mut FileOutput,
+    context: &Context,
+) -> anyhow::Result<(Figures, BTreeSet<ThinId>, Vec<Range<u64>>)> {
+    let source = output.source().context("the metadata cannot be read again")?;
+    let found = source.read(BlockNr(0))?;
+    if before.is_some_and(|before| *found != *before) {
+        bail!("the metadata changed while it was looked at");
+    }
+    let progress = context.progress(false);
+    let result = read_target(matches, &source, progress.as_ref())
+        .and_then(|target| plan_part(&target, victims, delete_options(matches), progress.as_ref()));
+    drop(progress);
+    let (deletion, rest) = result.map_err(|error| explain(error, context))?;
+    anyhow::ensure!(source.nr_faults() == 0, "the metadata failed while it was read");
+    if let Some(file) = matches.get_one::<PathBuf>("undo") {
+        anyhow::ensure!(
+            rest.is_empty(),
+            "there is not room enough to delete all of them at once, and what is done in steps cannot be taken back: \
+             delete fewer, or leave out --undo, or write another image with -o"
+        );
+        let undo = Undo::of(&source, deletion.locations(), deletion.superblock())?;
+        output::save_new(file, &undo.to_bytes())?;
+    }
+    drop(source);
+    let (figures, freed) = (deletion.figures(), deletion.freed().to_vec());
+    deletion.commit(output)?;
+    Ok((figures, rest, freed))
+}
+
+/// The file that is wanted for the ranges that become free, opened before anything is changed.
+fn freed_ranges(matches: &ArgMatches) -> anyhow::Result<Option<Output>> {
     let Some(path) = matches.get_one::<PathBuf>("freed-ranges") else { return Ok(None) };
     let mut file = Output::new(Some(path), options::get_input(matches)?)?;
     file.flush().with_context(|| format!("cannot write {}, nothing was changed", file.name()))?;
-    let block = source.read(BlockNr(0))?;
-    let size = Sectors(u64::from(ThinSuperblock::view(&block).data_block_size.get()));
-    let text = match matches.get_flag("json") {
-        true => format!("{:#}\n", ranges_json(deletion.freed(), size)),
-        false => ranges_text(deletion.freed(), size),
-    };
-    Ok(Some((file, text)))
+    Ok(Some(file))
 }
 
 /// Shows the damage that keeps from deleting.
@@ -253,7 +307,16 @@ fn explain(error: DeleteError, context: &Context) -> anyhow::Error {
     if let DeleteError::Damaged { findings, .. } = &error {
         show(findings, context);
     }
-    error.into()
+    match &error {
+        DeleteError::Commit(CommitError::NoFreeBlocks { needed, free }) => {
+            let missing = needed.saturating_sub(*free);
+            let hint = format!(
+                "{missing} metadata blocks are missing: write the pool without the devices to another device with -o"
+            );
+            anyhow::Error::new(error).context(hint)
+        }
+        _ => error.into(),
+    }
 }
 
 fn show(findings: &Findings, context: &Context) {
@@ -294,6 +357,14 @@ fn manual() -> Vec<Section> {
                     "The change is written into free metadata blocks, and the superblock comes last: a machine that \
                      stops on the way leaves the pool as it was, or as it should be. What a metadata snapshot holds \
                      stays in use. The transaction id stays as it is unless --transaction-id is given.",
+                ),
+                Part::text(
+                    "Where free metadata blocks don't suffice for all devices at once, they are deleted in several \
+                     transactions, each of which leaves a sound pool.",
+                ),
+                Part::text(
+                    "With --allow-damaged, damage below the devices that are deleted is no obstacle, and so the others \
+                     are saved; damage that touches these still is. needs_check stays as it is.",
                 ),
                 Part::text(
                     "With -o nothing is changed: the pool without the devices is written to another device or file, \

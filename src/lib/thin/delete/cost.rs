@@ -7,9 +7,9 @@ use crate::format::space_map::{self, ENTRIES_PER_BITMAP};
 use std::collections::BTreeSet;
 
 /// Nanoseconds for a node of a mapping tree that is read, and whose mappings are counted.
-const NODE: u64 = 1000;
+const NODE: u64 = 4000;
 /// Nanoseconds for a bitmap that is read, changed and written.
-const BITMAP: u64 = 3000;
+const BITMAP: u64 = 7000;
 /// Mappings of a leaf, at most and where nothing better is known.
 const LEAF: u64 = max_entries(8) as u64;
 

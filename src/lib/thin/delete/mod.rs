@@ -8,6 +8,7 @@ mod account;
 mod cost;
 mod drop;
 mod image;
+mod parts;
 mod precheck;
 mod ranges;
 mod recount;
@@ -17,6 +18,7 @@ mod trees;
 pub use account::{Account, DeviceAccount, predict};
 pub use cost::Estimate;
 pub use image::{ImageError, write_image};
+pub use parts::plan_part;
 pub use precheck::{Precheck, precheck};
 pub use ranges::{ranges_json, ranges_text};
 pub use target::{Target, Wanted};
@@ -104,6 +106,12 @@ impl Figures {
     /// Data blocks that become free.
     pub fn data_freed(&self) -> u64 {
         self.data_before.saturating_sub(self.data_after)
+    }
+
+    /// What this deletion and the `next` one do together.
+    pub fn with(self, next: Figures) -> Figures {
+        let Figures { data_before, metadata_before, .. } = self;
+        Figures { devices: self.devices + next.devices, data_before, metadata_before, ..next }
     }
 
     /// Metadata blocks that become free, less those that the change takes.

@@ -33,11 +33,18 @@ impl<'a> Target<'a> {
     /// # Errors
     /// Where one of these is damaged, or needs_check is set.
     pub fn read(source: &'a dyn BlockSource, progress: &dyn Progress) -> Result<Target<'a>, DeleteError> {
+        let target = Self::read_damaged(source, progress)?;
+        if target.superblock.needs_check() { Err(DeleteError::NeedsCheck) } else { Ok(target) }
+    }
+
+    /// The same, of a pool in which devices are damaged: needs_check may be set, and stays so. Only
+    /// [`Strategy::Recount`](super::Strategy::Recount) is for it.
+    ///
+    /// # Errors
+    /// Where the superblock, the details or the upper mapping tree is damaged.
+    pub fn read_damaged(source: &'a dyn BlockSource, progress: &dyn Progress) -> Result<Target<'a>, DeleteError> {
         let mut findings = Findings::new();
         let Some(superblock) = load::superblock(source, &mut findings) else { return Err(damaged(findings)) };
-        if superblock.needs_check() {
-            return Err(DeleteError::NeedsCheck);
-        }
         let roots = Roots::of(&superblock, false);
         let mut ledger = Ledger::new(load::usable_blocks(source));
         let mut walker = Walker { source, ledger: &mut ledger, findings: &mut findings, progress };

@@ -1,19 +1,20 @@
 //! Random pools: what is left is the same pool without the victims, by either strategy, and a crash leaves the pool with
 //! all of them or with none.
 
-use super::{DeleteError, DeleteOptions, Deletion, Strategy, Target, plan};
+use super::{DeleteError, DeleteOptions, Deletion, Strategy, Target, plan, plan_part};
 use crate::base::{BlockNr, NoProgress, ThinId};
 use crate::block::memory::MemorySource;
 use crate::block::testing::{Applied, CrashingOutput, FailingOutput};
+use crate::format::superblock::ThinSuperblock;
 use crate::pdata::commit::CommitError;
 use crate::thin::check::{CheckOptions, check};
 use crate::thin::dump::{DumpOptions, dump};
-use crate::thin::generate::{GenerateOptions, generate};
+use crate::thin::generate::{GenerateOptions, generate, set_needs_check};
 use crate::thin::load::Snapshot;
 use crate::thin::report::Verdict;
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 fn pool(nr_blocks: u64, options: &GenerateOptions) -> MemorySource {
@@ -180,5 +181,82 @@ fn blocks_that_cannot_be_read_are_told() {
             }
         }
         assert!(refused > 20, "{strategy:?}: {refused}");
+    }
+}
+
+#[test]
+fn where_there_is_little_room_they_go_in_parts() {
+    let options = GenerateOptions { devices: 12, mappings: 3000, run_length: 2, ..GenerateOptions::default() };
+    let mut steps = BTreeSet::new();
+    // How many blocks are free: from none to enough.
+    let used = in_use(&pool(3000, &options)).1;
+    for free in 0..24 {
+        let before = pool(used + free, &options);
+        let victims: BTreeSet<ThinId> = (2..=12).map(ThinId).collect();
+        let (mut image, mut left, mut nr_steps) = (before.clone(), victims.clone(), 0);
+        while !left.is_empty() {
+            let target = Target::read(&image, &NoProgress).unwrap();
+            let (deletion, rest) = match plan_part(&target, &left, DeleteOptions::default(), &NoProgress) {
+                Ok(planned) => planned,
+                Err(DeleteError::Commit(CommitError::NoFreeBlocks { needed, free: found })) => {
+                    assert!(nr_steps == 0 && needed > found, "only the first step is hard");
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            let gone = left.difference(&rest).copied().collect();
+            let old = image.clone();
+            deletion.commit(&mut image).unwrap();
+            judge(&old, &image, &gone, false);
+            (left, nr_steps) = (rest, nr_steps + 1);
+        }
+        if left.is_empty() {
+            judge(&before, &image, &victims, false);
+        }
+        steps.insert(nr_steps);
+    }
+    assert!(steps.contains(&0) && steps.contains(&1), "{steps:?}");
+}
+
+/// A leaf of each device that no other device has.
+fn own_leaves(image: &MemorySource) -> BTreeMap<ThinId, BlockNr> {
+    let target = Target::read(image, &NoProgress).unwrap();
+    let all: Vec<ThinId> = target.ids().collect();
+    let leaf = |id: &ThinId| {
+        let one = [*id].into_iter().collect();
+        let dropped = super::drop::plan(&target, &one, DeleteOptions::default(), &NoProgress).unwrap();
+        let own = dropped.forest.reached().find(|block| dropped.forest.info(*block).is_some_and(|info| info.is_leaf()));
+        Some((*id, own?))
+    };
+    all.iter().filter_map(leaf).collect()
+}
+
+#[test]
+fn damaged_devices_go_and_damaged_survivors_are_refused() {
+    let options =
+        GenerateOptions { devices: 3, snapshots: 2, mappings: 2000, change: 20, ..GenerateOptions::default() };
+    let sound = pool(3000, &options);
+    let leaves = own_leaves(&sound);
+    assert!(leaves.len() > 1);
+    for (id, leaf) in &leaves {
+        let mut image = sound.clone();
+        image.put(*leaf, &[0; 4096]).unwrap();
+        set_needs_check(&mut image, true).unwrap();
+        assert!(matches!(Target::read(&image, &NoProgress), Err(DeleteError::NeedsCheck)));
+        let target = Target::read_damaged(&image, &NoProgress).unwrap();
+        let with = |strategy| DeleteOptions { strategy, ..DeleteOptions::default() };
+        let victims = [*id].into_iter().collect();
+        assert!(matches!(plan(&target, &victims, with(Strategy::Drop), &NoProgress), Err(DeleteError::Damaged { .. })));
+        let other = leaves.keys().filter(|other| *other != id).take(1).copied().collect();
+        assert!(matches!(
+            plan(&target, &other, with(Strategy::Recount), &NoProgress),
+            Err(DeleteError::Damaged { .. })
+        ));
+        let deletion = plan(&target, &victims, with(Strategy::Recount), &NoProgress).unwrap();
+        let mut after = image.clone();
+        deletion.commit(&mut after).unwrap();
+        assert!(ThinSuperblock::view(after.get(BlockNr(0)).unwrap()).needs_check());
+        set_needs_check(&mut after, false).unwrap();
+        judge(&sound, &after, &victims, false);
     }
 }
