@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 /// The profiles that come with the program.
 const PROFILES: [&str; 2] = [include_str!("profiles/ssd-2016.txt"), include_str!("profiles/kernel-6.1-emulated.txt")];
 
+/// No step takes longer than a minute.
+const MOST: Ns = 60_000_000_000;
+
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -129,7 +132,7 @@ impl Costs {
                 [] => {}
                 ["profile", name] => costs.profile = name.to_string(),
                 [name, ns, origin, note @ ..] => {
-                    let ns = ns.parse().map_err(|_| wrong("nanoseconds are wanted"))?;
+                    let ns = ns.parse().ok().filter(|ns| *ns <= MOST).ok_or_else(|| wrong("nanoseconds are wanted"))?;
                     let origin = match *origin {
                         "fit" => Origin::Fit,
                         "code" => Origin::Code,
@@ -240,6 +243,7 @@ mod tests {
             (text.replace("dec  ", "dek  "), "there is no such cost"),
             (text.replace("fit", "guess"), "origin"),
             (text.replace("2270", "x"), "nanoseconds"),
+            (text.replace("2270", "99999999999999999"), "nanoseconds"),
             (text.lines().filter(|line| !line.starts_with("wake")).collect::<Vec<_>>().join("\n"), "'wake' is missing"),
             (format!("{text}\nwake\n"), "wanted"),
         ] {

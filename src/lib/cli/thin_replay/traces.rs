@@ -54,7 +54,7 @@ pub(super) fn import(file: &Path, matches: &ArgMatches, context: &Context) -> an
 /// Prints a made trace.
 pub(super) fn generate(name: &str, matches: &ArgMatches, _: &Context) -> anyhow::Result<Outcome> {
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(1);
-    let (block, requests) = (number("block-size").clamp(1, 1 << 22), number("requests").min(100_000_000));
+    let (block, requests) = (number("block-size").clamp(1, 1 << 22), number("requests").min(10_000_000));
     match generators::generate(name, number("seed"), block, requests) {
         Some(trace) => write(&trace, Path::new(""), matches),
         None => {

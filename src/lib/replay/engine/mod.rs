@@ -215,10 +215,10 @@ impl<'p, W: World> Engine<'p, W> {
     fn wake(&mut self, lock: LockId, wakes: Wakes) {
         for who in wakes.granted {
             self.granted(who);
-            self.post(self.now + self.wake, Event::Resume(who));
+            self.post(self.now.saturating_add(self.wake), Event::Resume(who));
         }
         if wakes.head {
-            self.post(self.now + self.wake, Event::WakeHead(lock));
+            self.post(self.now.saturating_add(self.wake), Event::WakeHead(lock));
         }
     }
 
@@ -228,7 +228,7 @@ impl<'p, W: World> Engine<'p, W> {
             match self.step(who) {
                 Step::Cpu(0) => {}
                 Step::Cpu(span) | Step::Sleep(span) => {
-                    self.post(self.now + span, Event::Resume(who));
+                    self.post(self.now.saturating_add(span), Event::Resume(who));
                     return;
                 }
                 Step::Lock(lock, mode) => {
@@ -267,7 +267,7 @@ impl<'p, W: World> Engine<'p, W> {
         }
         for (cond, delay) in notes {
             for who in std::mem::take(&mut self.conds[cond]) {
-                self.post(self.now + delay, Event::Resume(who));
+                self.post(self.now.saturating_add(delay), Event::Resume(who));
             }
         }
         step

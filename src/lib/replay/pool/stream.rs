@@ -11,6 +11,9 @@ use crate::replay::machine::{Act, Unit};
 use crate::replay::policy::{Kind, Policy};
 use crate::thin::live::LiveError;
 
+/// A request of more parts than this is refused: no device sends such.
+const PARTS_MAX: u64 = 1 << 16;
+
 /// What a stream does.
 #[derive(Clone, Debug)]
 pub enum Task {
@@ -136,6 +139,10 @@ impl<'a> Stream<'a> {
         let step = if matches!(verb, Verb::Discard { .. }) { self.discard_max } else { 1 };
         let bytes = len.saturating_mul(512);
         let parts = end.saturating_sub(first).div_ceil(step);
+        if parts > PARTS_MAX {
+            world.measured.failed += 1;
+            return;
+        }
         let request = Request { stream: self.index, word: verb.word(), since, bytes, parts: parts.max(1) };
         let request = world.request(request, env);
         if parts == 0 {

@@ -95,6 +95,24 @@ fn all_policies_end_in_the_same_mappings() {
 }
 
 #[test]
+fn requests_without_measure_are_refused_or_end() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let (dev, off) = (ThinId(1), 0);
+    let huge = vec![
+        event(Verb::Write { dev, off, len: 1 << 50, fua: false }),
+        event(Verb::Discard { dev, off, len: 1 << 50 }),
+        event(Verb::Discard { dev, off, len: 1 << 40 }),
+        event(Verb::Sleep(1 << 55)),
+        event(Verb::Wait("nobody".into())),
+    ];
+    let options = RunOptions::new(Policy::coarse(), Costs::standard());
+    let mut outcome = run(&base, vec![stream("w", true, List::new(huge))], &options).unwrap();
+    assert_eq!((outcome.measured.failed, outcome.end), (2, options.limit));
+    assert_eq!(outcome.pool.logical().unwrap()[&dev], Vec::<u64>::new(), "one discard was done");
+}
+
+#[test]
 fn the_same_run_gives_the_same_numbers() {
     let source = image(6000, 1);
     let base = Base::open(&source).unwrap();

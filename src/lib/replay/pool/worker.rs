@@ -167,7 +167,10 @@ impl Worker {
 
     /// Mappings in the range of a discard: looking costs one lookup for each.
     fn find(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
-        let cost = self.costs.lookup * bio.blocks;
+        let last = if world.pool.has_device(bio.dev) { world.pool.last_mapped(bio.dev) } else { Ok(None) };
+        // What lies behind the last mapping costs nothing: the device may end there.
+        let end = world.check(last).flatten().map_or(0, |last| last.0.saturating_add(1));
+        let cost = self.costs.lookup.saturating_mul(bio.blocks.min(end.saturating_sub(bio.block.0)));
         self.locking.leave(Section::Look, cost, then);
         if world.pool.has_device(bio.dev) {
             self.locking.enter(Section::Change, "remove range", Task::Remove(bio), then);
@@ -254,6 +257,6 @@ impl<'a> Program<PoolWorld<'a>> for Timer {
             env.notify(WORK, 0);
         }
         self.fired = true;
-        Step::Sleep(self.period.max(1))
+        Step::Sleep(self.period.max(1_000_000))
     }
 }
