@@ -78,13 +78,17 @@ impl Shape {
             return (self.nodes, 0);
         }
         let wanted = self.leaves.saturating_mul(self.copies);
+        let most = survivors.saturating_mul(self.copies).min(self.nodes);
         let go = if wanted <= self.nodes {
             victims
         } else {
             let (own, others) = (self.nodes.saturating_sub(self.largest), wanted - self.largest.min(wanted - 1));
-            (u128::from(victims) * u128::from(own) / u128::from(others)).min(u128::from(self.nodes)) as u64
+            let shared_out =
+                (u128::from(victims) * u128::from(own) / u128::from(others)).min(u128::from(self.nodes)) as u64;
+            // What stays is no more than the survivors can have, whatever was shared: the rest goes.
+            shared_out.max(self.nodes - most)
         };
-        (go, survivors.saturating_mul(self.copies).min(self.nodes.saturating_sub(go)))
+        (go, most.min(self.nodes.saturating_sub(go)))
     }
 }
 
@@ -100,6 +104,9 @@ mod tests {
         let apart = Shape { nodes: 83_600, leaves: 83_225, largest: 83_221, copies: 1 };
         assert_eq!(apart.split(83_221, 4), (83_221, 4));
         assert_eq!(apart.split(4, 83_221), (4, 83_221));
+        // The same, where leaves were estimated to be one more than there are nodes.
+        let close = Shape { nodes: 83_224, ..apart };
+        assert_eq!(close.split(83_221, 4), (83_220, 4));
         // 500 snapshots of one origin, each with some leaves of its own.
         let star = Shape { nodes: 125_000, leaves: 501 * 15_874, largest: 15_874, copies: 1 };
         let (go, stay) = star.split(400 * 15_874, 101 * 15_874);
