@@ -157,7 +157,8 @@ fn print(
     context: &Context,
 ) -> anyhow::Result<()> {
     if !matches.get_flag("json") {
-        return context.print(report::table(reports, costs));
+        let clock = matches.get_one::<String>("clock").map_or("virtual", String::as_str);
+        return context.print(report::table(reports, costs, clock));
     }
     let inputs = serde_json::json!({
         "trace_checksum": crate::format::block::crc32c(trace.text().as_bytes()),

@@ -6,8 +6,8 @@ use crate::replay::scenario::check::number;
 use crate::replay::scenario::columns;
 use std::fmt::Write as _;
 
-/// All runs as a table, with what is needed to read it.
-pub fn table(reports: &[PolicyReport], costs: &Costs) -> String {
+/// All runs as a table, with what is needed to read it; `clock` is the name of the clock that they ran on.
+pub fn table(reports: &[PolicyReport], costs: &Costs, clock: &str) -> String {
     let head = [
         "policy",
         "lock",
@@ -34,7 +34,7 @@ pub fn table(reports: &[PolicyReport], costs: &Costs) -> String {
     let names: Vec<&str> = order.iter().map(|report| report.policy.as_str()).collect();
     let _infallible = writeln!(text, "order: {}", names.join(" > "));
     let _infallible =
-        writeln!(text, "costs: {} (assumed: {})  clock: virtual", costs.profile, costs.assumed().join(" "));
+        writeln!(text, "costs: {} (assumed: {})  clock: {clock}", costs.profile, costs.assumed().join(" "));
     for report in reports.iter().filter(|report| report.failed > 0) {
         let _infallible = writeln!(text, "{}: {} requests were refused by the pool", report.policy, report.failed);
     }

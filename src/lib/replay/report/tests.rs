@@ -32,7 +32,7 @@ fn reports_say_what_happened_and_are_the_same_again() {
     assert_eq!(picture, svg("a & b", &reports(), None));
     assert!(picture.contains("a &amp; b") && picture.ends_with("</svg>\n"));
     assert_ne!(picture, svg("a & b", &first, Some((0.1, 0.2))));
-    let text = table(&first, &Costs::standard());
+    let text = table(&first, &Costs::standard(), "virtual");
     assert!(text.contains("order: batch(1) > coarse"), "{text}");
     let stall = first[0].longest_stall().unwrap();
     assert!(stall.holder == "delete" && stall.length * 100 > first[0].delete_time.unwrap() * 95, "{stall:?}");
