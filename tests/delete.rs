@@ -18,7 +18,7 @@ use std::fs;
 use std::path::Path;
 use support::cases::{self, Case};
 use support::pool_text::PoolText;
-use support::{finish, memory_image, peer, run};
+use support::{finish, memory_image, peer, run, tool, words};
 
 const STRATEGIES: [Strategy; 2] = [Strategy::Drop, Strategy::Recount];
 
@@ -264,4 +264,28 @@ fn needs_check_is_refused() {
         });
     }
     assert!(fs::read(&path).unwrap() == before);
+}
+
+#[test]
+fn without_victims_another_image_is_written_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = cases::pools().find(|case| case.name == "thin-snaps").unwrap();
+    let image = case.image(folder.path());
+    let out = folder.path().join("out.img");
+    std::fs::File::create(&out).unwrap().set_len(16 << 20).unwrap();
+    let (ranges, before) = (folder.path().join("ranges"), std::fs::read(&image).unwrap());
+    let run = |line: &str, paths: [&std::path::Path; 2]| {
+        finish(tool("thin_delete").args(words(line)).args(paths)).expect_code(0);
+    };
+    run("--dev-id 9999999 --ignore-missing -o", [&out, &image]);
+    support::run("thin_check", [&out]).expect_code(0);
+    let dump = |image| support::run("thin_dump", ["--flat".as_ref(), std::ffi::OsStr::new(image)]).stdout;
+    assert_eq!(dump(out.as_os_str()), dump(image.as_os_str()));
+    run("--dev-id 9999999 --ignore-missing --freed-ranges", [&ranges, &image]);
+    assert_eq!(std::fs::read_to_string(&ranges).unwrap(), "");
+    support::run("thin_check", [&image]).expect_code(0);
+    std::fs::write(&image, before).unwrap();
+    let told =
+        finish(tool("thin_delete").args(words("--dry-run --json --dev-id 9999999 --ignore-missing")).arg(&image));
+    told.expect_code(0).expect("an object", |run| run.stdout.starts_with('{'));
 }

@@ -168,6 +168,7 @@ fn what_is_wrong_is_said_with_its_place_and_nothing_is_written() {
         (" </device>\n</superblock>", "", "line 5, column 1: the document ends inside"),
         ("dev_id=\"1\"", "dev_id=\"16777216\"", "line 2, column 2: device id 16777216"),
         ("\"128\"", "\"100\"", "line 1, column 1: invalid data block size 100"),
+        ("version=\"2\"", "version=\"3\"", "line 1, column 1: metadata version 3 is not supported"),
     ] {
         fs::write(&xml, POOL.replace(from, to)).unwrap();
         let out = output(folder.path(), 20);

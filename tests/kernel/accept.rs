@@ -42,7 +42,8 @@ impl Pool {
         let report = check(&metadata);
         let superblock = &report["superblock"];
         let block_sectors = superblock["data_block_size_sectors"].as_u64().unwrap();
-        let devices = report["devices"].as_array().unwrap().iter().map(|device| {
+        let live = report["devices"].as_array().unwrap().iter().filter(|device| device["metadata_snapshot"] == false);
+        let devices = live.map(|device| {
             let mapped = device["mappings_found"].as_u64().unwrap();
             (device["id"].as_u64().unwrap(), mapped * block_sectors)
         });
@@ -106,7 +107,7 @@ pub fn accepted(lab: &Lab, pools: &[Pool]) {
 }
 
 /// Cases of pools that a kernel can open.
-fn openable() -> impl Iterator<Item = Case> {
+pub fn openable() -> impl Iterator<Item = Case> {
     cases::pools().filter(|case| case.number("data_total") > 0)
 }
 
@@ -149,7 +150,7 @@ fn what_restore_wrote() {
 }
 
 /// The stamped pool, `metadata` that says the same, and a data device on which each block tells its number.
-fn stamped(name: &str, metadata: PathBuf) -> Pool {
+pub fn stamped(name: &str, metadata: PathBuf) -> Pool {
     let case = cases::pools().find(|case| case.name == "thin-stamped").unwrap();
     let mut text = String::new();
     let file = File::open(case.folder.join("mappings.xz")).unwrap();

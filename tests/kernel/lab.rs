@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("/usr/bin/ldd", "libc-bin"),
 ];
 
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 13] = [
     "crc32c_generic",
     "crc32c_intel",
     "virtio_pci",
@@ -36,6 +36,7 @@ const MODULES: [&str; 12] = [
     "dm_zero",
     "dm_flakey",
     "dm_delay",
+    "dm_snapshot",
 ];
 
 /// Everything that guests have in common.

@@ -8,10 +8,12 @@ mod bad_sectors;
 #[path = "guest/blocks.rs"]
 #[allow(dead_code, reason = "a program for the guest; here it is only known by its stamps")]
 mod blocks;
+mod changed;
 mod cpio;
 mod guest;
 mod lab;
 mod live;
+mod lvm;
 mod power;
 #[path = "../support/mod.rs"]
 mod support;

@@ -9,7 +9,7 @@ complete -c thin_dump -l transaction-id -d 'Write this transaction id' -r
 complete -c thin_dump -l data-block-size -d 'Write this size of data blocks' -r
 complete -c thin_dump -l nr-data-blocks -d 'Write this number of data blocks' -r
 complete -c thin_dump -l threads -d 'Use N threads instead of one for each processor; the output is the same' -r
-complete -c thin_dump -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
+complete -c thin_dump -s q -l quiet -d 'Say nothing on standard error'
 complete -c thin_dump -s r -l repair -d 'Read what can be read of damaged metadata'
 complete -c thin_dump -l skip-mappings -d 'Write the devices without their mappings'
 complete -c thin_dump -l flat -d 'Repeat shared mappings for every device instead of referring to them'

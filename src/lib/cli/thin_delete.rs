@@ -92,7 +92,6 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         target.select(&wanted, matches.get_flag("ignore-missing")).map_err(|error| explain(error, context))?;
     if victims.is_empty() {
         context.note("no device is to be deleted");
-        return Ok(Outcome::Success);
     }
     let in_place = !matches.get_flag("dry-run") && options::get_output(matches).is_none();
     if in_place && !matches!(opened.form, Form::RawFile | Form::BlockDevice) {
@@ -119,6 +118,10 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     drop(progress);
     if let Some(path) = options::get_output(matches) {
         write_elsewhere(matches, &target, &victims, path, context)?;
+        return Ok(Outcome::Success);
+    }
+    // Without victims nothing changes, unless something else was asked for.
+    if victims.is_empty() && !["freed-ranges", "transaction-id"].iter().any(|name| matches.contains_id(name)) {
         return Ok(Outcome::Success);
     }
     drop(target);

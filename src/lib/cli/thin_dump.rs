@@ -22,7 +22,7 @@ const SHOWN_FINDINGS: usize = 20;
 fn arguments(command: Command) -> Command {
     command
         .arg(options::input())
-        .arg(options::quiet())
+        .arg(options::quiet().help("Say nothing on standard error"))
         .arg(options::output())
         .arg(
             value("format", "FORMAT", ["xml", "human_readable", "json"], "The form of the output")

@@ -12,6 +12,7 @@ use crate::format::superblock::{FLAG_NEEDS_CHECK, ThinSuperblock};
 use crate::pdata::commit::{
     CommitError, DataCounts, SealedTransaction, SpaceMapRoots, Transaction, replace_superblock,
 };
+use std::collections::BTreeSet;
 use zerocopy::byteorder::little_endian::U32;
 
 /// How much may be put right.
@@ -42,6 +43,8 @@ pub struct Fix {
     maps: Option<SealedTransaction>,
     superblock: Box<Block>,
     clears_flag: bool,
+    /// Kinds of findings that new space maps put right.
+    cured: BTreeSet<Code>,
 }
 
 /// Puts together what `options` allows and `report` asks for; `None` where there is nothing to do.
@@ -57,7 +60,7 @@ pub fn plan(
     options: FixOptions,
 ) -> Result<Option<Fix>, FixError> {
     let Some(superblock) = &report.superblock else { return Err(FixError::OtherDamage) };
-    let curable = |code: &Code| match code.problem().cure {
+    let curable = |code: &Code| match report.cure(*code) {
         Cure::AutoRepair => options.leaks || options.space_maps,
         Cure::RepairSpaceMaps => options.space_maps || options.leaks && code.problem().severity < Severity::Fatal,
         _ => false,
@@ -83,7 +86,8 @@ pub fn plan(
     if maps.is_none() && !clears_flag {
         return Ok(None);
     }
-    Ok(Some(Fix { maps, superblock: fixed.to_block(BlockNr(0)), clears_flag }))
+    let cured = codes().filter(|code| maps.is_some() && curable(code)).copied().collect();
+    Ok(Some(Fix { maps, superblock: fixed.to_block(BlockNr(0)), clears_flag, cured }))
 }
 
 fn space_maps(
@@ -122,9 +126,8 @@ impl Fix {
     /// Whether a finding of this code is cured by it.
     pub fn cures(&self, code: Code) -> bool {
         match code.problem().cure {
-            Cure::AutoRepair | Cure::RepairSpaceMaps => self.maps.is_some(),
             Cure::ClearFlag => self.clears_flag,
-            _ => false,
+            _ => self.cured.contains(&code),
         }
     }
 

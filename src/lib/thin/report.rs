@@ -146,10 +146,18 @@ impl Report {
         if self.devices.is_empty() { self.top_level_whole } else { self.devices.iter().any(can_be_read) }
     }
 
+    /// What cures everything of this kind: what is broken in space maps alone can be counted anew.
+    pub fn cure(&self, code: Code) -> Cure {
+        let cure = code.problem().cure;
+        let in_maps = |finding: &&Finding| matches!(finding.place.area, Area::DataSpaceMap | Area::MetadataSpaceMap);
+        let found = self.findings.iter().filter(|finding| finding.code == code).filter(in_maps).count() as u64;
+        if cure == Cure::Repair && found == self.findings.count(code) { Cure::RepairSpaceMaps } else { cure }
+    }
+
     /// The command that helps, in words that fit behind the verdict.
     pub fn advice(&self) -> &'static str {
         let fatal = self.findings.counts().keys().filter(|code| code.problem().severity == Severity::Fatal);
-        let cures: Vec<Cure> = fatal.map(|code| code.problem().cure).collect();
+        let cures: Vec<Cure> = fatal.map(|code| self.cure(*code)).collect();
         let any = |cure| self.findings.counts().keys().any(|code| code.problem().cure == cure);
         if cures.contains(&Cure::Repair) {
             "thin_repair writes what can be read to another device"

@@ -35,9 +35,16 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
     let opened = pack::open::open(input, &pack::OpenOptions::default())?;
     let base = Base::open(opened.source.as_ref()).with_context(|| format!("'{}'", input.display()))?;
     let Some(path) = file("trace") else { bail!("a trace is wanted: --trace FILE, or one of the commands") };
-    let mut trace = traces::read(path, matches, context)?;
+    let read = |path: &Path| {
+        let trace = traces::read(path, matches, context)?;
+        if trace.nr_events() == 0 {
+            bail!("there is no event in '{}': is it a trace, an I/O log of fio, or text of blkparse?", path.display());
+        }
+        Ok(trace)
+    };
+    let mut trace = read(path)?;
     if let Some(side) = file("side") {
-        trace.merge(traces::read(side, matches, context)?);
+        trace.merge(read(side)?);
     }
     fits(&trace, &base)?;
     let costs = get_costs(matches)?;

@@ -10,6 +10,9 @@ pub enum RestoreFault {
     /// Not a data block size that a pool can have.
     #[error("invalid data block size {0}: it is a multiple of 128 sectors (64 KiB), up to 2097152 (1 GiB)")]
     DataBlockSize(u32),
+    /// Not a version that a kernel takes.
+    #[error("metadata version {0} is not supported: there are versions 1 and 2")]
+    Version(u32),
     /// The output has not even room for the data device's space map.
     #[error(
         "a data device of {nr_data_blocks} blocks needs more than {bitmaps} metadata blocks, the output has {present}"

@@ -25,7 +25,7 @@ use crate::block::memory::MemorySource;
 use crate::block::{BlockOutput, BlockSource};
 use crate::format::BLOCK_SECTORS;
 use crate::format::space_map::MAX_METADATA_BLOCKS;
-use crate::format::superblock::{FLAG_NEEDS_CHECK, THIN_MAGIC, ThinSuperblock, VERSION};
+use crate::format::superblock::{FLAG_NEEDS_CHECK, THIN_MAGIC, ThinSuperblock};
 use crate::pdata::commit::{CommitError, ImageWriter};
 use builder::{Builder, BuiltPool};
 use mappings::DeadLeaves;
@@ -242,7 +242,7 @@ fn superblock(built: &BuiltPool<'_>) -> ThinSuperblock {
         blocknr: U64::ZERO,
         uuid: [0; 16],
         magic: U64::new(THIN_MAGIC),
-        version: U32::new(VERSION),
+        version: U32::new(built.pool.version),
         time: U32::new(built.pool.time),
         transaction_id: U64::new(built.pool.transaction),
         held_root: U64::ZERO,
