@@ -28,9 +28,9 @@ fn what_delete_left() {
     assert!(pools.len() >= 10);
 
     let case = cases::pools().find(|case| case.name == "thin-stamped").unwrap();
-    let image = folder.path().join("stamped-deleted.img");
-    fs::copy(case.image(folder.path()), &image).unwrap();
-    let mut pool = stamped("stamped-deleted", case.image(&folder.path().join("again")));
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let mut pool = stamped("stamped-deleted", case.image(&own));
     let gone = *pool.devices.keys().next().unwrap();
     succeeds(&format!("thin_delete -q --dev-id {gone} $1"), &[&pool.metadata]);
     pool.devices.remove(&gone);
