@@ -4,6 +4,8 @@ use super::{RepairError, Repaired, repair};
 use crate::base::{BlockNr, NoProgress};
 use crate::block::BlockSource;
 use crate::block::memory::MemorySource;
+use crate::block::testing::{Applied, CrashingOutput, FailingOutput};
+use crate::format::block::{self, BlockKind};
 use crate::thin::check::{CheckOptions, check};
 use crate::thin::damage::{BlockDamage, Kind, Target, damage_blocks, write};
 use crate::thin::dump::{DumpOptions, dump, dump_salvaged};
@@ -11,6 +13,7 @@ use crate::thin::generate::{GenerateOptions, generate};
 use crate::thin::report::{Report, Verdict};
 use crate::thin::restore::RestoreError;
 use crate::thin::salvage::SalvageOptions;
+use std::collections::BTreeSet;
 
 const BLOCKS: u64 = 4000;
 
@@ -100,4 +103,66 @@ fn a_repair_says_what_a_dump_of_the_damaged_says() {
         assert_eq!(superblock[40..56], sound.read(BlockNr(0)).unwrap()[40..56], "version, time and transaction id");
     }
     assert!(lost > 10);
+}
+
+/// A damaged pool of some dozen blocks.
+fn small() -> MemorySource {
+    let options = GenerateOptions { devices: 2, snapshots: 1, mappings: 600, ..GenerateOptions::default() };
+    let mut image = MemorySource::new(60);
+    generate(&mut image, &options).unwrap();
+    let wanted = BlockDamage { kind: Kind::Noise, target: Target::MappingLeaf, count: 1, reseal: false, seed: 3 };
+    let damage = damage_blocks(&image, &wanted).unwrap();
+    write(&mut image, &damage).unwrap();
+    image
+}
+
+fn is_valid(image: &MemorySource) -> bool {
+    block::verify(&image.read(BlockNr(0)).unwrap(), BlockKind::ThinSuperblock, BlockNr(0)).is_ok()
+}
+
+#[test]
+fn after_a_crash_the_output_holds_what_was_there_or_nothing_or_the_repaired() {
+    let image = small();
+    let expected = salvaged(&image);
+    let mut before = MemorySource::new(60);
+    generate(&mut before, &GenerateOptions { devices: 1, mappings: 10, ..GenerateOptions::default() }).unwrap();
+    let old = dumped(&before);
+    let mut output = CrashingOutput::new(before);
+    repair(&image, &mut output, &SalvageOptions::default(), &NoProgress).unwrap();
+    let fates: [fn(usize, usize) -> Applied; 4] = [
+        |_, _| Applied::Not,
+        |_, _| Applied::Whole,
+        |index, stop| if (index * 7919 + stop) % 5 < 2 { Applied::Whole } else { Applied::Not },
+        |index, stop| Applied::Torn(1 + (index * 31 + stop) % 8),
+    ];
+    let mut seen = BTreeSet::new();
+    for stop in 0..=output.log().len() {
+        for fate in fates {
+            let image = output.image_after(stop, |index| fate(index, stop));
+            if !is_valid(&image) {
+                seen.insert("nothing");
+                continue;
+            }
+            let text = dumped(&image);
+            assert!(text == old || text == expected, "stopped at {stop}");
+            seen.insert(if text == old { "old" } else { "repaired" });
+        }
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["nothing", "old", "repaired"]);
+}
+
+#[test]
+fn an_output_that_fails_holds_nothing_that_looks_valid() {
+    let image = small();
+    let mut counting = FailingOutput::new(MemorySource::new(60), u64::MAX);
+    repair(&image, &mut counting, &SalvageOptions::default(), &NoProgress).unwrap();
+    let operations = counting.operations();
+    assert!(operations > 10);
+    for fail_at in 0..operations {
+        let mut output = FailingOutput::new(MemorySource::new(60), fail_at);
+        let error = repair(&image, &mut output, &SalvageOptions::default(), &NoProgress).unwrap_err();
+        assert!(matches!(error, RepairError::Restore(RestoreError::Commit(_) | RestoreError::Build(_))), "{error}");
+        // All that fails after the superblock was written is its flush.
+        assert!(!is_valid(&output.into_inner()) || fail_at + 1 == operations, "operation {fail_at} of {operations}");
+    }
 }
