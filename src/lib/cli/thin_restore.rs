@@ -78,6 +78,9 @@ fn warn(outcome: &RestoreOutcome, context: &Context) {
     if outcome.needs_check_dropped {
         context.warning("the input has needs_check set; what was written is whole, so it is not set there");
     }
+    if outcome.uuid_dropped {
+        context.warning("the uuid is not written: a superblock has room for 16 bytes, as a text or a UUID");
+    }
     for recount in outcome.recounts.iter().take(TOLD_RECOUNTS) {
         context.warning(format_args!(
             "device {} says that it has {} mappings, and has {}, which was written",

@@ -10,5 +10,6 @@ pub mod mapping;
 pub mod node;
 pub mod space_map;
 pub mod superblock;
+pub mod uuid;
 
 pub use block::{BLOCK_SECTORS, BLOCK_SIZE, Block, BlockFault, BlockKind};

@@ -36,7 +36,7 @@ pub struct ThinSuperblock {
     pub flags: U32,
     /// 0, or the own location of the copy that a metadata snapshot keeps.
     pub blocknr: U64,
-    /// Unused, zeros.
+    /// Zeros, where a kernel made the pool.
     pub uuid: [u8; 16],
     /// [`THIN_MAGIC`].
     pub magic: U64,

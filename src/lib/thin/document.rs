@@ -51,8 +51,8 @@ pub struct Document {
 pub enum Piece {
     /// The mappings of this leaf, which is not empty.
     Leaf(BlockNr),
-    /// The shared run that begins with this leaf.
-    Shared(BlockNr),
+    /// The shared run of this number: its place in [`Document::shared_runs`].
+    Shared(u32),
 }
 
 impl Document {
@@ -62,17 +62,22 @@ impl Document {
         for device in &self.devices {
             match &device.leaves {
                 Leaves::Tree(root) => sharing.add_tree(*root),
-                Leaves::List(leaves) => sharing.add_sequence(leaves),
+                Leaves::List(leaves) => {
+                    let filled =
+                        |leaf: &&u32| self.forest.info(BlockNr(u64::from(**leaf))).is_some_and(|i| !i.is_empty());
+                    sharing.add_sequence(&leaves.iter().filter(filled).copied().collect::<Vec<_>>());
+                }
                 Leaves::Skipped => {}
             }
         }
         sharing.settle(&self.forest, source);
+        sharing.number_runs(&self.forest, source, self.devices.iter().map(|device| &device.leaves));
         self.sharing = Some(sharing);
     }
 
-    /// The first leaves of all shared runs, by ascending block.
-    pub fn shared_runs(&self) -> Vec<BlockNr> {
-        self.sharing.as_ref().map(|sharing| sharing.heads(&self.forest)).unwrap_or_default()
+    /// The first leaves of all shared runs, in the order in which they appear in the devices.
+    pub fn shared_runs(&self) -> &[BlockNr] {
+        self.sharing.as_ref().map(Sharing::heads).unwrap_or_default()
     }
 
     /// The leaves of the shared run that begins with `head`.
@@ -91,9 +96,10 @@ impl Document {
             if self.forest.info(block).is_none_or(|info| info.is_empty()) {
                 return ControlFlow::Continue(());
             }
-            match self.sharing.as_ref().map_or(Place::Own, |sharing| sharing.place(block)) {
+            let Some(sharing) = &self.sharing else { return each(Piece::Leaf(block)) };
+            match sharing.place(block) {
                 Place::Own => each(Piece::Leaf(block)),
-                Place::Head => each(Piece::Shared(block)),
+                Place::Head => each(Piece::Shared(sharing.number(block))),
                 Place::Inside => ControlFlow::Continue(()),
             }
         };

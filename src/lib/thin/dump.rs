@@ -14,6 +14,7 @@ use crate::base::{Area, BlockNr, Code, Finding, Findings, Progress, Severity, Th
 use crate::block::{BlockSource, ReadError};
 use crate::format::details::DeviceDetails;
 use crate::format::superblock::ThinSuperblock;
+use crate::format::uuid;
 use crate::pdata::ledger::Ledger;
 use crate::pdata::walk::Walker;
 use std::collections::BTreeSet;
@@ -278,7 +279,7 @@ pub(super) fn paired(devices: &Devices) -> Vec<(Device, BlockNr)> {
 /// What holds for the whole pool.
 pub(super) fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {
     Pool {
-        uuid: String::new(),
+        uuid: uuid::to_text(&superblock.uuid),
         time: superblock.time.get(),
         transaction: options.transaction_id.unwrap_or(superblock.transaction_id.get()),
         flags: superblock.flags.get(),

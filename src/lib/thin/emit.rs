@@ -35,8 +35,8 @@ enum Unit {
     NewList(Vec<u8>),
     /// Mappings of leaves that follow each other; none of them is empty.
     Leaves(Vec<BlockNr>),
-    /// References by name.
-    References(Vec<BlockNr>),
+    /// References by number.
+    References(Vec<u32>),
 }
 
 /// Whether the next item is the first of its list.
@@ -52,9 +52,8 @@ impl Lists {
             Unit::Open(_) => Lists { outer_begins: false, inner_begins: true },
             Unit::Close(_) => self,
             Unit::NewList(_) => Lists { outer_begins: true, ..self },
-            Unit::Leaves(items) | Unit::References(items) => {
-                Lists { inner_begins: self.inner_begins && items.is_empty(), ..self }
-            }
+            Unit::Leaves(items) => Lists { inner_begins: self.inner_begins && items.is_empty(), ..self },
+            Unit::References(items) => Lists { inner_begins: self.inner_begins && items.is_empty(), ..self },
         }
     }
 }
@@ -217,6 +216,11 @@ impl<'a> Emitter<'a> {
     }
 }
 
+/// The name of a shared run: people count from 1.
+fn name(number: u32) -> u64 {
+    u64::from(number) + 1
+}
+
 /// Writes a whole document. The first line is flushed at once.
 pub(super) fn emit(emitter: &mut Emitter<'_>, document: &Document) -> Result<(), DumpError> {
     emitter.limits = document.limits;
@@ -225,11 +229,11 @@ pub(super) fn emit(emitter: &mut Emitter<'_>, document: &Document) -> Result<(),
     emitter.push(Unit::NewList(text))?;
     // A volume manager reads the first line only, and closes the pipe.
     emitter.flush()?;
-    for head in document.shared_runs() {
+    for (number, head) in document.shared_runs().iter().enumerate() {
         let mut text = Vec::new();
-        emitter.writer().def(&mut text, head.0);
+        emitter.writer().def(&mut text, name(number as u32));
         emitter.push(Unit::Open(text))?;
-        for chunk in document.shared_run(head).chunks(BATCH_LEAVES) {
+        for chunk in document.shared_run(*head).chunks(BATCH_LEAVES) {
             emitter.push(Unit::Leaves(chunk.to_vec()))?;
         }
         emitter.close(|writer, text| writer.def_end(text))?;
@@ -258,12 +262,12 @@ fn emit_mappings(emitter: &mut Emitter<'_>, document: &Document, device: &Docume
                 leaves.push(leaf);
                 return ControlFlow::Continue(());
             }
-            (Unit::References(references), Piece::Shared(head)) if references.len() < BATCH_REFERENCES => {
-                references.push(head);
+            (Unit::References(references), Piece::Shared(number)) if references.len() < BATCH_REFERENCES => {
+                references.push(number);
                 return ControlFlow::Continue(());
             }
             (_, Piece::Leaf(leaf)) => std::mem::replace(&mut open, Unit::Leaves(vec![leaf])),
-            (_, Piece::Shared(head)) => std::mem::replace(&mut open, Unit::References(vec![head])),
+            (_, Piece::Shared(number)) => std::mem::replace(&mut open, Unit::References(vec![number])),
         };
         result = emitter.push(full);
         if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -310,7 +314,7 @@ impl Renderer<'_> {
                     self.end_run();
                     self.text.extend_from_slice(&closing);
                 }
-                Unit::References(names) => self.references(&names),
+                Unit::References(numbers) => self.references(&numbers),
                 Unit::Leaves(blocks) => self.leaves(&blocks)?,
             }
             self.lists = after;
@@ -329,13 +333,13 @@ impl Renderer<'_> {
         self.at_start = false;
     }
 
-    fn references(&mut self, names: &[BlockNr]) {
-        if names.is_empty() {
+    fn references(&mut self, numbers: &[u32]) {
+        if numbers.is_empty() {
             return;
         }
         self.end_run();
         let from = self.text.len();
-        names.iter().for_each(|name| self.writer.reference(&mut self.text, name.0));
+        numbers.iter().for_each(|number| self.writer.reference(&mut self.text, name(*number)));
         if self.lists.inner_begins {
             self.writer.begin_list(&mut self.text, from);
         }

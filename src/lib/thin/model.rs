@@ -5,7 +5,7 @@ use crate::base::{DataBlock, ThinBlock, ThinId};
 /// What holds for the whole pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Always empty in what is written; kept as it was read.
+    /// The superblock's uuid as text (`format::uuid`): empty, where a kernel made the pool.
     pub uuid: String,
     /// The snapshot clock.
     pub time: u32,

@@ -3,6 +3,7 @@
 //! Looks at every distinct node once, whatever the number of devices: what matters of a device's sequence of leaves
 //! is which leaf follows which.
 
+use super::document::Leaves;
 use crate::base::BlockNr;
 use crate::block::BlockSource;
 use crate::pdata::forest::Forest;
@@ -34,6 +35,10 @@ pub struct Sharing {
     users: Vec<u8>,
     /// Leftmost and rightmost leaf of every internal node.
     edges: Vec<[u32; 2]>,
+    /// First leaves of the runs that several sequences have, in the order in which they appear first.
+    heads: Vec<BlockNr>,
+    /// Where the run of such a leaf stands in that order.
+    numbers: Vec<u32>,
 }
 
 impl Sharing {
@@ -42,7 +47,7 @@ impl Sharing {
         let length = forest.reached().map(|block| block.0 as usize + 1).max().unwrap_or(0);
         let edges = vec![[UNSEEN; 2]; length];
         let (before, after, users) = (vec![UNSEEN; length], vec![UNSEEN; length], vec![0; length]);
-        let mut sharing = Sharing { before, after, users, edges };
+        let mut sharing = Sharing { before, after, users, edges, heads: Vec::new(), numbers: Vec::new() };
         for block in by_height(forest) {
             let children = children(forest, source, block);
             for pair in children.windows(2) {
@@ -128,15 +133,51 @@ impl Sharing {
         run
     }
 
-    /// The heads of all shared runs, by ascending block.
-    pub fn heads(&self, forest: &Forest) -> Vec<BlockNr> {
-        let is_head = |block: &BlockNr| {
-            let filled_leaf = forest.info(*block).is_some_and(|info| info.is_leaf() && !info.is_empty());
-            filled_leaf && self.place(*block) == Place::Head
-        };
-        let mut heads: Vec<BlockNr> = forest.reached().filter(is_head).collect();
-        heads.sort_unstable();
-        heads
+    /// Gives every shared run its number, in the order in which the sequences have them: this order stays the same when
+    /// the pool is written elsewhere, which no block number does. All sequences have been added and settled.
+    pub fn number_runs<'a>(
+        &mut self,
+        forest: &Forest,
+        source: &dyn BlockSource,
+        sequences: impl Iterator<Item = &'a Leaves>,
+    ) {
+        self.numbers = vec![0; self.users.len()];
+        // What is below a node that was seen has its numbers already.
+        let mut seen = vec![false; self.users.len()];
+        for sequence in sequences {
+            let mut waiting = match sequence {
+                Leaves::Tree(root) => vec![root.0 as u32],
+                Leaves::List(leaves) => leaves.iter().rev().copied().collect(),
+                Leaves::Skipped => Vec::new(),
+            };
+            while let Some(block) = waiting.pop() {
+                if seen.get(block as usize).is_none_or(|seen| *seen) {
+                    continue;
+                }
+                seen[block as usize] = true;
+                let at = BlockNr(u64::from(block));
+                match forest.info(at) {
+                    Some(info) if info.is_leaf() => {
+                        if !info.is_empty() && self.place(at) == Place::Head {
+                            self.numbers[block as usize] = self.heads.len() as u32;
+                            self.heads.push(at);
+                        }
+                    }
+                    Some(_) => waiting.extend(children(forest, source, block).into_iter().rev()),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// The first leaves of all shared runs, by number.
+    pub fn heads(&self) -> &[BlockNr] {
+        &self.heads
+    }
+
+    /// The number of the run that `head` begins.
+    pub fn number(&self, head: BlockNr) -> u32 {
+        self.numbers.get(head.0 as usize).copied().unwrap_or_default()
     }
 }
 

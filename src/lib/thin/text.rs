@@ -1,6 +1,7 @@
 //! The forms in which a pool is written: XML, text for people, JSON (docs/format.md 9.2, 9.3).
 
 use super::model::{Device, Pool, Run};
+use super::xml::escape;
 use std::io::Write;
 
 /// A form of output.
@@ -24,22 +25,24 @@ pub struct Writer(pub Format);
 impl Writer {
     /// The beginning, up to where defs and devices come.
     pub fn pool(self, out: &mut Vec<u8>, pool: &Pool) {
-        let Pool { time, transaction, flags, version, data_block_size, nr_data_blocks, .. } = pool;
+        let Pool { uuid, time, transaction, flags, version, data_block_size, nr_data_blocks } = pool;
         let _ = match self.0 {
             Format::Xml => writeln!(
                 out,
-                "<superblock uuid=\"\" time=\"{time}\" transaction=\"{transaction}\" flags=\"{flags}\" \
-                 version=\"{version}\" data_block_size=\"{data_block_size}\" nr_data_blocks=\"{nr_data_blocks}\">"
+                "<superblock uuid=\"{}\" time=\"{time}\" transaction=\"{transaction}\" flags=\"{flags}\" \
+                 version=\"{version}\" data_block_size=\"{data_block_size}\" nr_data_blocks=\"{nr_data_blocks}\">",
+                escape(uuid)
             ),
             Format::HumanReadable => writeln!(
                 out,
-                "begin superblock: \"\", {time}, {transaction}, {flags}, {version}, {data_block_size}, {nr_data_blocks}"
+                "begin superblock: \"{uuid}\", {time}, {transaction}, {flags}, {version}, {data_block_size}, {nr_data_blocks}"
             ),
             Format::Json => write!(
                 out,
-                "{{\"superblock\":{{\"uuid\":\"\",\"time\":{time},\"transaction\":{transaction},\"flags\":{flags},\
+                "{{\"superblock\":{{\"uuid\":{},\"time\":{time},\"transaction\":{transaction},\"flags\":{flags},\
                  \"version\":{version},\"data_block_size\":{data_block_size},\"nr_data_blocks\":{nr_data_blocks}}},\n\
-                 \"defs\":["
+                 \"defs\":[",
+                serde_json::Value::from(uuid.as_str())
             ),
         };
     }

@@ -52,7 +52,7 @@ pub(super) fn copy_document(
     }
     let recounts = built.recounts.clone();
     commit_verified(built, progress)?;
-    Ok(Some(RestoreOutcome { recounts, needs_check_dropped: false, nr_used }))
+    Ok(Some(RestoreOutcome { recounts, nr_used, ..RestoreOutcome::default() }))
 }
 
 /// What is done with a leaf, given its block, its content and what that is as a node.

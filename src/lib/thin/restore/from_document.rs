@@ -41,16 +41,10 @@ pub fn restore_document(
     }
     let document = &*document;
     let leaves = Leaves { source, document };
-    let heads = document.shared_runs();
-    // By block; heads ascend.
-    let mut definitions = vec![0; heads.last().map_or(0, |last| last.0 as usize + 1)];
-    for (number, head) in heads.iter().enumerate() {
-        definitions[head.0 as usize] = number as u32;
-    }
     let finish = |built: BuiltPool<'_>| commit_verified(built, progress);
     restore_from(Room::Given(output), &RestoreOptions::default(), &leaves, &finish, &mut |builder, title| {
         progress.section(title, document.devices.len() as u64);
-        Ok(leaves.feed(builder, &definitions, progress)?)
+        Ok(leaves.feed(builder, progress)?)
     })
 }
 
@@ -61,14 +55,9 @@ struct Leaves<'a> {
 }
 
 impl Leaves<'_> {
-    fn feed(
-        &self,
-        builder: &mut Builder<'_, '_>,
-        definitions: &[u32],
-        progress: &dyn Progress,
-    ) -> Result<(), RestoreFault> {
+    fn feed(&self, builder: &mut Builder<'_, '_>, progress: &dyn Progress) -> Result<(), RestoreFault> {
         builder.pool(&self.document.pool)?;
-        for head in self.document.shared_runs() {
+        for &head in self.document.shared_runs() {
             builder.begin_definition()?;
             for (at, window) in self.document.shared_run(head).chunks(WINDOW).enumerate() {
                 self.runs(window, Place { head, leaf: at * WINDOW, entry: 0 }, &mut |run, at| builder.run(run, at))?;
@@ -77,19 +66,14 @@ impl Leaves<'_> {
         }
         for device in &self.document.devices {
             builder.begin_device(&device.device)?;
-            self.device(builder, device, definitions)?;
+            self.device(builder, device)?;
             builder.end_device()?;
             progress.advance(1);
         }
         builder.end()
     }
 
-    fn device(
-        &self,
-        builder: &mut Builder<'_, '_>,
-        device: &DocumentDevice,
-        definitions: &[u32],
-    ) -> Result<(), RestoreFault> {
+    fn device(&self, builder: &mut Builder<'_, '_>, device: &DocumentDevice) -> Result<(), RestoreFault> {
         let mut result = Ok(());
         let mut leaves = Vec::new();
         let mut references = Vec::new();
@@ -100,9 +84,9 @@ impl Leaves<'_> {
                     leaves.push(leaf);
                     if flushed.is_ok() && leaves.len() >= WINDOW { self.leaves(builder, &mut leaves) } else { flushed }
                 }
-                Piece::Shared(head) => {
+                Piece::Shared(number) => {
                     let flushed = self.leaves(builder, &mut leaves);
-                    references.push(definitions.get(head.0 as usize).copied().unwrap_or_default());
+                    references.push(number);
                     if flushed.is_ok() && references.len() >= WINDOW {
                         self.references(builder, &mut references)
                     } else {

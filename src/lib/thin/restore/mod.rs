@@ -26,6 +26,7 @@ use crate::block::{BlockOutput, BlockSource};
 use crate::format::BLOCK_SECTORS;
 use crate::format::space_map::MAX_METADATA_BLOCKS;
 use crate::format::superblock::{FLAG_NEEDS_CHECK, THIN_MAGIC, ThinSuperblock};
+use crate::format::uuid;
 use crate::pdata::commit::{CommitError, ImageWriter};
 use builder::{Builder, BuiltPool};
 use mappings::DeadLeaves;
@@ -61,6 +62,8 @@ pub struct RestoreOutcome {
     pub recounts: Vec<Recount>,
     /// The input had needs_check set. What is written is whole, so it is not set there.
     pub needs_check_dropped: bool,
+    /// The input's uuid is longer than what a superblock has room for. It is not written.
+    pub uuid_dropped: bool,
     /// Metadata blocks in use.
     pub nr_used: u64,
 }
@@ -196,9 +199,10 @@ fn restore_from(
         return Err(RestoreError::Changed);
     }
     let needs_check_dropped = built.pool.flags & FLAG_NEEDS_CHECK != 0;
+    let uuid_dropped = uuid::from_text(&built.pool.uuid).is_none();
     let recounts = built.recounts.clone();
     finish(built)?;
-    Ok(RestoreOutcome { recounts, needs_check_dropped, nr_used: needed })
+    Ok(RestoreOutcome { recounts, needs_check_dropped, uuid_dropped, nr_used: needed })
 }
 
 fn build<'w>(
@@ -240,7 +244,7 @@ fn superblock(built: &BuiltPool<'_>) -> ThinSuperblock {
         csum: U32::ZERO,
         flags: U32::ZERO,
         blocknr: U64::ZERO,
-        uuid: [0; 16],
+        uuid: uuid::from_text(&built.pool.uuid).unwrap_or_default(),
         magic: U64::new(THIN_MAGIC),
         version: U32::new(built.pool.version),
         time: U32::new(built.pool.time),

@@ -21,6 +21,7 @@ use crate::base::{BlockNr, Findings, KeyRange, NoProgress, Progress, ThinId};
 use crate::block::BlockSource;
 use crate::format::node::Node;
 use crate::format::superblock::{TIME_LIMIT, ThinSuperblock, VERSION};
+use crate::format::uuid;
 use crate::pdata::forest::{Forest, Step};
 use crate::pdata::ledger::{BlockUse, Ledger, Referred};
 use crate::pdata::space_map::SpaceMap;
@@ -260,7 +261,7 @@ impl Work<'_> {
         let device_time = device_time.unwrap_or(0).min(TIME_LIMIT - 1);
         if let Some(superblock) = self.superblock {
             return Ok(Pool {
-                uuid: String::new(),
+                uuid: uuid::to_text(&superblock.uuid),
                 // A device that is younger than the pool would have its shared blocks written to.
                 time: superblock.time.get().max(device_time),
                 transaction: options.transaction_id.unwrap_or(superblock.transaction_id.get()),

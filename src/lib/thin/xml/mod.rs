@@ -17,6 +17,7 @@ pub use error::{XmlError, XmlFault};
 pub use reread::{FileRuns, ReadAt};
 
 use super::items::PoolSink;
+use std::borrow::Cow;
 use std::io::Read;
 
 /// How strict to be.
@@ -32,6 +33,11 @@ pub struct XmlOptions {
 /// The first thing that is wrong, or that the sink refuses.
 pub fn read<S: PoolSink>(input: impl Read, options: XmlOptions, sink: &mut S) -> Result<(), XmlError<S::Error>> {
     reader::Reader::new(window::Window::new(input, 0), options, sink).document()
+}
+
+/// A text as the value of an attribute.
+pub(super) fn escape(text: &str) -> Cow<'_, str> {
+    quick_xml::escape::escape(text)
 }
 
 #[cfg(test)]
