@@ -157,14 +157,14 @@ impl Sharing {
                 seen[block as usize] = true;
                 let at = BlockNr(u64::from(block));
                 match forest.info(at) {
-                    Some(info) if info.is_leaf() => {
-                        if !info.is_empty() && self.place(at) == Place::Head {
-                            self.numbers[block as usize] = self.heads.len() as u32;
-                            self.heads.push(at);
-                        }
+                    Some(info) if !info.is_leaf() => {
+                        waiting.extend(children(forest, source, block).into_iter().rev());
                     }
-                    Some(_) => waiting.extend(children(forest, source, block).into_iter().rev()),
-                    None => {}
+                    Some(info) if !info.is_empty() && self.place(at) == Place::Head => {
+                        self.numbers[block as usize] = self.heads.len() as u32;
+                        self.heads.push(at);
+                    }
+                    _ => {}
                 }
             }
         }
