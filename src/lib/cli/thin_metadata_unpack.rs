@@ -8,10 +8,10 @@ use super::options::{self, INPUT, OUTPUT, flag, value};
 use super::registry::Tool;
 use super::thin_metadata_pack::threads;
 use crate::base::BlockNr;
-use crate::block::memory::MemorySource;
-use crate::block::{BlockOutput, BlockSource, FileOutput, spool};
+use crate::block::{FileOutput, spool};
 use crate::format::{BLOCK_SIZE, Block};
 use crate::pack;
+use crate::pdata::commit::write_whole;
 use anyhow::{Context as _, bail};
 use clap::{ArgMatches, Command, value_parser};
 use std::fs::File;
@@ -54,7 +54,9 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     destination::may_overwrite(output, input, matches.get_flag("force"), context)?;
     if std::fs::metadata(output).is_ok_and(|found| found.file_type().is_block_device()) {
         // Verified as a whole before anything is written.
-        write_device(&pack::decode(&file, len, threads).with_context(cannot)?, output)?;
+        let image = pack::decode(&file, len, threads).with_context(cannot)?;
+        write_whole(&image, &mut FileOutput::open(output, None)?)
+            .with_context(|| format!("cannot write '{}'", output.display()))?;
         return Ok(Outcome::Success);
     }
     destination::replace(output, |image| {
@@ -74,28 +76,6 @@ fn open(input: &Path) -> anyhow::Result<File> {
         bail!("it is not a regular file; - reads standard input");
     }
     Ok(File::open(input)?)
-}
-
-/// The image on a device: an old superblock goes first and the new one comes last.
-fn write_device(image: &MemorySource, path: &Path) -> anyhow::Result<()> {
-    let mut device = FileOutput::open(path, None)?;
-    if device.nr_blocks() < BlockSource::nr_blocks(image) {
-        bail!(
-            "'{}' has {} blocks, the image has {}",
-            path.display(),
-            device.nr_blocks(),
-            BlockSource::nr_blocks(image)
-        );
-    }
-    let zeros: Block = [0; BLOCK_SIZE];
-    device.write(BlockNr(0), &zeros)?;
-    device.flush()?;
-    for location in (1..BlockSource::nr_blocks(image)).map(BlockNr) {
-        device.write(location, image.get(location).unwrap_or(&zeros))?;
-    }
-    device.flush()?;
-    device.write(BlockNr(0), image.get(BlockNr(0)).unwrap_or(&zeros))?;
-    Ok(device.flush()?)
 }
 
 fn manual() -> Vec<Section> {

@@ -142,3 +142,6 @@ impl Fix {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ impl<const V: usize> NodeBuf<V> {
     }
 
     /// An entry; `index` is below [`NodeBuf::len`].
-    pub(super) fn entry(&self, index: usize) -> (u64, [u8; V]) {
+    pub fn entry(&self, index: usize) -> (u64, [u8; V]) {
         assert!(index < self.len);
         let mut value = [0; V];
         let at = Self::VALUES + V * index;

@@ -10,10 +10,12 @@ mod image;
 mod old_maps;
 mod transaction;
 mod undo;
+mod whole;
 
 pub use image::{ImageWriter, Preview, SealedImage};
 pub use transaction::{SealedTransaction, Transaction, replace_superblock};
 pub use undo::{Undo, UndoError};
+pub use whole::write_whole;
 
 use super::space_map::ExpectedCounts;
 use crate::base::BlockNr;
@@ -28,6 +30,14 @@ pub enum CommitError {
     NoSpace {
         /// Blocks of the metadata.
         nr_blocks: u64,
+    },
+    /// The output has too few blocks. Nothing was written.
+    #[error("{needed} metadata blocks are needed, there are {present}")]
+    TooSmall {
+        /// Blocks that are needed.
+        needed: u64,
+        /// Blocks that there are.
+        present: u64,
     },
     /// No metadata device could hold it.
     #[error(

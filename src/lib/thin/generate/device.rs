@@ -7,7 +7,7 @@ use crate::format::node::{Node, max_entries};
 use crate::pdata::build::{Child, NodeBuf, NodeSink, Spine};
 use crate::pdata::commit::{CommitError, ImageWriter};
 use crate::pdata::counts::{Counts, Tally};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 /// Mappings that a leaf has room for.
@@ -42,12 +42,23 @@ pub(super) struct Workshop<'w> {
     pub(super) next_data: u64,
     pub(super) time: u32,
     spine: Spine,
+    /// In a plan, which writes nothing: the leaves that may be changed, by block.
+    kept: Option<HashMap<BlockNr, Vec<(u64, u64)>>>,
 }
 
 impl<'w> Workshop<'w> {
-    pub(super) fn new(image: ImageWriter<'w>, seed: u64, countable: u64) -> Self {
-        let (random, counts) = (Random::new(seed), Counts::new(countable));
-        Workshop { image, random, counts, tally: Tally::default(), next_data: 0, time: 0, spine: Spine::default() }
+    pub(super) fn new(image: ImageWriter<'w>, options: &GenerateOptions, countable: u64) -> Self {
+        let changes = options.change > 0 && (options.snapshots > 0 || options.metadata_snapshot);
+        Workshop {
+            kept: (changes && image.is_plan()).then(HashMap::new),
+            image,
+            random: Random::new(options.seed),
+            counts: Counts::new(countable),
+            tally: Tally::default(),
+            next_data: 0,
+            time: 0,
+            spine: Spine::default(),
+        }
     }
 
     /// Writes a leaf and counts what it maps.
@@ -55,6 +66,11 @@ impl<'w> Workshop<'w> {
         let (values, _) = node.value_bytes().as_chunks::<8>();
         self.counts.add(&mut self.tally, values.iter().map(|value| u64::from_le_bytes(*value) >> 24));
         let child = Child { first_key: node.first_key(), len: node.len() as u32, block: self.image.node(node)? };
+        if let Some(kept) = &mut self.kept {
+            let entry = |index| node.entry(index);
+            let entries = (0..node.len()).map(entry).map(|(key, value)| (key, u64::from_le_bytes(value)));
+            kept.insert(child.block, entries.collect());
+        }
         node.clear();
         Ok(child)
     }
@@ -137,22 +153,33 @@ impl<'w> Workshop<'w> {
 
     /// A copy of a leaf in which some mappings lead to other data blocks.
     fn overwrite(&mut self, leaf: &Child) -> Result<Child, GenerateError> {
-        let block = self.image.read_back(leaf.block)?;
-        let Ok(old) = Node::trusting_checksum(&block, 8) else { unreachable!("it was written as a node") };
+        let old = match &self.kept {
+            Some(kept) => kept.get(&leaf.block).cloned().unwrap_or_default(),
+            None => {
+                let block = self.image.read_back(leaf.block)?;
+                let Ok(node) = Node::trusting_checksum(&block, 8) else { unreachable!("it was written as a node") };
+                entries(&node)
+            }
+        };
         let begin = self.random.below(leaf.len.into());
         let length = self.random.within(1, u64::from(leaf.len) - begin);
         let mut new = NodeBuf::new_leaf();
-        for (index, (key, value)) in (0..).zip(old.keys().iter().zip(old.values_u64())) {
+        for (index, (key, value)) in (0..).zip(old) {
             let value = if (begin..begin + length).contains(&index) {
                 self.next_data += 1;
                 mapping::pack(DataBlock(self.next_data - 1), self.time)
             } else {
-                value.get()
+                value
             };
-            new.push(key.get(), &value.to_le_bytes());
+            new.push(key, &value.to_le_bytes());
         }
         Ok(self.leaf(&mut new)?)
     }
+}
+
+/// Keys and values of a leaf.
+fn entries(node: &Node<'_>) -> Vec<(u64, u64)> {
+    node.keys().iter().zip(node.values_u64()).map(|(key, value)| (key.get(), value.get())).collect()
 }
 
 /// How many mappings the leaves of a device get.

@@ -112,8 +112,8 @@ pub fn format(output: &mut dyn BlockOutput, data_block_size: u32, nr_data_blocks
 /// Writes a pool.
 ///
 /// # Errors
-/// Where options don't fit, there is not enough room, or writing failed. Then the output has no valid superblock, unless
-/// nothing was written.
+/// Where options don't fit or there is not enough room, before anything is written; or writing failed, and the output
+/// has no valid superblock.
 pub fn generate(output: &mut dyn BlockOutput, options: &GenerateOptions) -> Result<Generated, GenerateError> {
     if !data_block_size_is_valid(options.data_block_size) {
         return Err(GenerateError::Options(format!("invalid data block size {}", options.data_block_size)));

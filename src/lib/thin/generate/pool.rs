@@ -9,7 +9,7 @@ use crate::format::space_map::{ENTRIES_PER_BITMAP, MAX_METADATA_BLOCKS, SpaceMap
 use crate::format::superblock::{DEVICE_ID_LIMIT, FLAG_NEEDS_CHECK, THIN_MAGIC, TIME_LIMIT, ThinSuperblock, VERSION};
 use crate::format::{BLOCK_SECTORS, block};
 use crate::pdata::build::{NothingShared, TreeBuilder};
-use crate::pdata::commit::{CommitError, DataCounts, ImageWriter};
+use crate::pdata::commit::{CommitError, DataCounts, ImageWriter, SealedImage};
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 /// A device and where its mappings are.
@@ -37,7 +37,25 @@ pub(super) fn write(output: &mut dyn BlockOutput, options: &GenerateOptions) -> 
     if countable.max(options.nr_data_blocks.unwrap_or(0)) > most {
         return Err(CommitError::NoSpace { nr_blocks: output.nr_blocks() }.into());
     }
-    let mut workshop = Workshop::new(ImageWriter::begin(output)?, options.seed, countable);
+    let plan = build(ImageWriter::plan(output.nr_blocks()), countable, options)?;
+    let (needed, present) = (plan.sealed.nr_needed(), output.nr_blocks());
+    if needed > present {
+        return Err(CommitError::TooSmall { needed, present }.into());
+    }
+    let Built { sealed, superblock, made } = build(ImageWriter::begin(output)?, countable, options)?;
+    sealed.commit(&superblock.to_block(BlockNr(0)))?;
+    Ok(made)
+}
+
+/// A pool of which only the superblock is not written.
+struct Built<'w> {
+    sealed: SealedImage<'w>,
+    superblock: ThinSuperblock,
+    made: Generated,
+}
+
+fn build<'w>(image: ImageWriter<'w>, countable: u64, options: &GenerateOptions) -> Result<Built<'w>, GenerateError> {
+    let mut workshop = Workshop::new(image, options, countable);
     let mut members = Vec::new();
     for _ in 0..options.devices {
         let origin = Member::new(workshop.tree(options)?, options, workshop.time);
@@ -71,10 +89,9 @@ pub(super) fn write(output: &mut dyn BlockOutput, options: &GenerateOptions) -> 
         metadata_nr_blocks: roots.metadata.nr_blocks,
         ..bare_superblock(options, time, mapping_root, details_root)
     };
-    let metadata_blocks = sealed.nr_needed();
-    sealed.commit(&superblock.to_block(BlockNr(0)))?;
     let devices = members.len() as u64;
-    Ok(Generated { devices, mappings: devices * options.mappings, data_blocks, metadata_blocks })
+    let (mappings, metadata_blocks) = (devices * options.mappings, sealed.nr_needed());
+    Ok(Built { sealed, superblock, made: Generated { devices, mappings, data_blocks, metadata_blocks } })
 }
 
 /// A bound for the data blocks that will be used.

@@ -5,6 +5,7 @@ use crate::base::{BlockNr, Code, NoProgress};
 use crate::block::BlockSource;
 use crate::block::memory::MemorySource;
 use crate::format::superblock::ThinSuperblock;
+use crate::pdata::commit::CommitError;
 use crate::thin::check::{CheckOptions, check};
 use crate::thin::dump::{DumpOptions, dump};
 use crate::thin::load::Snapshot;
@@ -102,7 +103,7 @@ fn what_cannot_be_is_refused() {
     let refused =
         |options: GenerateOptions, nr_blocks| generate(&mut MemorySource::new(nr_blocks), &options).unwrap_err();
     let options = GenerateOptions { mappings: 1000, ..GenerateOptions::default() };
-    assert!(matches!(refused(options.clone(), 10), GenerateError::Commit(_)));
+    assert!(matches!(refused(options.clone(), 10), GenerateError::Commit(CommitError::TooSmall { present: 10, .. })));
     let few = GenerateOptions { nr_data_blocks: Some(999), ..options.clone() };
     assert!(matches!(refused(few, 100), GenerateError::DataBlocks { given: 999, .. }));
     for bad in [
@@ -116,6 +117,25 @@ fn what_cannot_be_is_refused() {
         GenerateOptions { devices: u64::MAX, snapshots: u64::MAX, ..options },
     ] {
         assert!(matches!(refused(bad.clone(), 100), GenerateError::Options(_)), "{bad:?}");
+    }
+}
+
+#[test]
+fn the_blocks_that_are_said_to_be_needed_suffice_and_no_fewer() {
+    for (snapshots, change, metadata_snapshot) in [(0, 0, false), (3, 60, false), (2, 10, true), (0, 100, true)] {
+        let mut options = GenerateOptions { mappings: 2000, run_length: 2, devices: 2, ..GenerateOptions::default() };
+        (options.snapshots, options.change, options.metadata_snapshot) = (snapshots, change, metadata_snapshot);
+        let mut small = MemorySource::new(3);
+        let Err(GenerateError::Commit(CommitError::TooSmall { needed, present: 3 })) = generate(&mut small, &options)
+        else {
+            panic!("it fits into three blocks")
+        };
+        assert_eq!(small.nr_present(), 0, "nothing was written");
+        let made = generate(&mut MemorySource::new(needed), &options).unwrap();
+        assert_eq!(made.metadata_blocks, needed);
+        let mut short = MemorySource::new(needed - 1);
+        assert!(matches!(generate(&mut short, &options), Err(GenerateError::Commit(CommitError::TooSmall { .. }))));
+        assert_eq!(short.nr_present(), 0, "nothing was written");
     }
 }
 
