@@ -75,7 +75,7 @@ impl PoolText {
             let (name, attributes) = tag(line.trim_start());
             match name {
                 "superblock" => {
-                    assert_eq!(attributes[0], ("uuid", ""));
+                    assert_eq!(attributes[0].0, "uuid");
                     pool.superblock = numbers(&attributes[1..], SUPERBLOCK);
                 }
                 "def" => {

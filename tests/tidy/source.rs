@@ -16,7 +16,10 @@ pub struct Source {
 impl Source {
     pub fn new(path: &str, text: &str) -> Self {
         let code = blank_comments_and_literals(text);
-        let is_test = path.starts_with("tests/") || path.ends_with("/testing.rs") || path.ends_with("/tests.rs");
+        let is_test = path.starts_with("tests/")
+            || path.starts_with("fuzz/")
+            || path.ends_with("/testing.rs")
+            || path.ends_with("/tests.rs");
         let shipped = if is_test { blank(&code) } else { blank_test_items(&code) };
         Source { path: path.to_string(), text: text.to_string(), code, shipped }
     }

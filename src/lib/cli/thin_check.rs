@@ -102,10 +102,7 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         Ok(Some(fix)) => fix,
         Ok(None) => return Ok(outcome(fails(report.findings.worst(), ignore))),
         // What the damage is has been told.
-        Err(error @ FixError::OtherDamage) => {
-            context.note(error);
-            return Ok(Outcome::Failure);
-        }
+        Err(FixError::OtherDamage) if !fix_options.space_maps => return Ok(Outcome::Failure),
         Err(error) => return Err(error.into()),
     };
     if !matches!(opened.form, Form::RawFile | Form::BlockDevice) {

@@ -26,14 +26,20 @@ fn arguments(command: Command) -> Command {
                 .short('i')
                 .required(true),
         )
-        .arg(options::target().required(true))
+        .arg(
+            value(OUTPUT, "FILE", path(), "The device or file to write, which must exist; all of it is overwritten")
+                .short('o')
+                .required(true),
+        )
         .arg(options::quiet())
-        .args(options::overrides())
+        .arg(value("transaction-id", "N", value_parser!(u64), "Write this transaction id"))
+        .arg(value("data-block-size", "SECTORS", value_parser!(u32), "Write this size of data blocks"))
+        .arg(value("nr-data-blocks", "N", value_parser!(u64), "Write this number of data blocks"))
         .arg(flag("lenient", "Ignore unknown attributes, and text between elements"))
 }
 
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
-    let path = |id: &str| options::path(matches, id);
+    let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
     let (input, output) = (path(INPUT), path(OUTPUT));
     let restore_options = RestoreOptions {
         transaction_id: matches.get_one("transaction-id").copied(),
@@ -59,7 +65,9 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
 
 fn explain(error: RestoreError, input: &Path, output: &Path) -> anyhow::Error {
     let whose = match &error {
-        RestoreError::Input(_) | RestoreError::Changed => format!("cannot read '{}'", input.display()),
+        RestoreError::Input(_) | RestoreError::Changed | RestoreError::TooLargeForMemory { .. } => {
+            format!("cannot read '{}'", input.display())
+        }
         RestoreError::TooSmall { .. } => format!("cannot write '{}'", output.display()),
         RestoreError::Unsound(_) | RestoreError::Build(_) | RestoreError::Commit(_) => {
             format!("cannot write '{}', which holds no valid metadata now", output.display())

@@ -124,7 +124,8 @@ impl Ledger {
 
     /// Counts a reference to `block` by a structure of the given kind.
     ///
-    /// The reference counts even where kinds conflict; it does not where there is no such block.
+    /// The reference counts even where kinds conflict, unless it is a space map that leads into a tree: trees are counted
+    /// first, and a space map that is built anew leads there no more. It does not count where there is no such block.
     #[inline]
     pub fn refer(&mut self, block: BlockNr, by: BlockUse) -> Referred {
         if block.0 == 0 {
@@ -136,16 +137,18 @@ impl Ledger {
         if self.taking {
             return self.take(index, by);
         }
-        self.counts[index] = self.counts[index].saturating_add(1);
         let held = &mut self.uses[index];
-        match *held {
+        let referred = match *held {
             BlockUse::None => {
                 *held = by;
                 Referred::First
             }
             same if same == by => Referred::Again,
+            other if by.is_space_map() && !other.is_space_map() => return Referred::Conflict(other),
             other => Referred::Conflict(other),
-        }
+        };
+        self.counts[index] = self.counts[index].saturating_add(1);
+        referred
     }
 
     fn take(&mut self, index: usize, by: BlockUse) -> Referred {

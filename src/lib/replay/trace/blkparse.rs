@@ -1,6 +1,6 @@
 //! Importing what blkparse prints in its default form.
 
-use super::{Dropped, ImportOptions, Trace, TraceError, drop_one, stream_named};
+use super::{Dropped, ImportOptions, TIME_LIMIT, Trace, TraceError, drop_one, is_extent, put_in_order, stream_named};
 use crate::replay::engine::Ns;
 use crate::replay::pool::{Event, Verb, When};
 use std::collections::BTreeMap;
@@ -82,20 +82,6 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
     Ok((trace, dropped))
 }
 
-/// Lines of several processors are not always in order.
-fn put_in_order(stream: &mut super::Stream, dropped: &mut Dropped) {
-    let mut last = 0;
-    for event in &mut stream.events {
-        if let When::At(time) = &mut event.when {
-            if *time < last {
-                drop_one(dropped, "times that went back (taken as at once)");
-                *time = last;
-            }
-            last = *time;
-        }
-    }
-}
-
 /// What a line asks for: a flush before, and a read, write or discard.
 fn verbs(line: &Line<'_>, dev: crate::base::ThinId, start: u64, dropped: &mut Dropped) -> Vec<Verb> {
     let mut verbs = Vec::new();
@@ -112,7 +98,7 @@ fn verbs(line: &Line<'_>, dev: crate::base::ThinId, start: u64, dropped: &mut Dr
     };
     let off = off.saturating_add(start);
     match after.chars().next() {
-        _ if len == 0 || len > 1 << 40 || off > 1 << 54 => drop_one(dropped, "requests without a sensible length"),
+        _ if !is_extent(off, len) => drop_one(dropped, "requests without a sensible length"),
         Some('R') => verbs.push(Verb::Read { dev, off, len }),
         Some('D') => verbs.push(Verb::Discard { dev, off, len }),
         Some('W') => verbs.push(Verb::Write { dev, off, len, fua: after.contains('F') }),
@@ -135,5 +121,5 @@ fn read(text: &str) -> Option<Line<'_>> {
         [sector, "+", count, ..] => Some((sector.parse().ok()?, count.parse().ok()?)),
         _ => None,
     };
-    (time < 1 << 56).then_some(Line { device, time, process, action, flags, extent })
+    (time < TIME_LIMIT).then_some(Line { device, time, process, action, flags, extent })
 }

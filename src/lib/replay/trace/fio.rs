@@ -1,6 +1,6 @@
 //! Importing I/O logs of fio, versions 2 and 3.
 
-use super::{Dropped, ImportOptions, Trace, TraceError, drop_one, stream_named};
+use super::{Dropped, ImportOptions, TIME_LIMIT, Trace, TraceError, drop_one, is_extent, put_in_order, stream_named};
 use crate::replay::engine::Ns;
 use crate::replay::pool::{Event, Verb, When};
 
@@ -34,7 +34,7 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         }
         let when = if timed {
             let time = words.remove(0).parse::<Ns>().ok().and_then(|time| time.checked_mul(unit));
-            When::At(time.filter(|time| *time < 1 << 56).ok_or_else(|| wrong("a time is wanted".into()))?)
+            When::At(time.filter(|time| *time < TIME_LIMIT).ok_or_else(|| wrong("a time is wanted".into()))?)
         } else {
             When::Asap
         };
@@ -47,7 +47,7 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         }
         if *action == "wait" {
             let time = rest.first().and_then(|word| word.parse::<Ns>().ok()).and_then(|time| time.checked_mul(MICRO));
-            let time = time.ok_or_else(|| wrong("wait wants microseconds".into()))?;
+            let time = time.filter(|time| *time < TIME_LIMIT).ok_or_else(|| wrong("wait wants microseconds".into()))?;
             let depth = (!timed).then_some(options.depth);
             stream_named(&mut trace.streams, name, depth).events.push(Event { when, verb: Verb::Sleep(time) });
             continue;
@@ -58,7 +58,10 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         let (dev, start) = (target.dev, target.start);
         let number = |at: usize| rest.get(at).and_then(|word| word.parse::<u64>().ok());
         let extent = || match (number(0), number(1)) {
-            (Some(off), Some(len)) if off % 512 == 0 && len % 512 == 0 && len > 0 => Ok((off / 512 + start, len / 512)),
+            (Some(off), Some(len)) if off % 512 == 0 && len % 512 == 0 => {
+                let (off, len) = ((off / 512).saturating_add(start), len / 512);
+                is_extent(off, len).then_some((off, len)).ok_or_else(|| wrong(format!("{len} sectors from {off} on")))
+            }
             (Some(_), Some(_)) => Err(wrong("offset and length are not in whole sectors".into())),
             _ => Err(wrong("offset and length are wanted".into())),
         };
@@ -75,12 +78,9 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         let depth = (!timed).then_some(options.depth);
         let stream = stream_named(&mut trace.streams, name, depth);
         stream.dev = Some(dev);
-        let late = matches!((when, stream.events.last()), (When::At(now), Some(Event { when: When::At(last), .. })) if now < *last);
-        if late {
-            drop_one(&mut dropped, "times that went back (taken as at once)");
-        }
-        stream.events.push(Event { when: if late { When::Asap } else { when }, verb });
+        stream.events.push(Event { when, verb });
     }
+    trace.streams.iter_mut().for_each(|stream| put_in_order(stream, &mut dropped));
     Ok((trace, dropped))
 }
 

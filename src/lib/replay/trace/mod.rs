@@ -23,6 +23,11 @@ use std::fmt::Write as _;
 /// The first line of a trace.
 pub const MAGIC: &str = "thin-trace 1";
 
+/// No device has as many sectors: its bytes would have more than 64 bits.
+const SECTOR_LIMIT: u64 = 1 << 55;
+/// Times are below this, in nanoseconds: more than two years.
+const TIME_LIMIT: Ns = 1 << 56;
+
 /// What is wrong with a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("trace, line {line}: {what}")]
@@ -201,13 +206,33 @@ fn verb(verb: &Verb) -> String {
     }
 }
 
-/// The stream of that name, which is added where it is not there.
+/// Whether a request of `len` sectors from `off` on is one: not empty, and its end is within what a device can have.
+fn is_extent(off: u64, len: u64) -> bool {
+    len > 0 && off.checked_add(len).is_some_and(|end| end < SECTOR_LIMIT)
+}
+
+/// The stream of that name, which is added where it is not there. In text `#` would begin a comment.
 fn stream_named<'s>(streams: &'s mut Vec<Stream>, name: &str, depth: Option<u64>) -> &'s mut Stream {
-    let index = streams.iter().position(|stream| stream.name == name).unwrap_or_else(|| {
-        streams.push(Stream { name: name.into(), depth, ..Stream::default() });
+    let name = &name.replace('#', "_");
+    let index = streams.iter().position(|stream| stream.name == *name).unwrap_or_else(|| {
+        streams.push(Stream { name: name.clone(), depth, ..Stream::default() });
         streams.len() - 1
     });
     &mut streams[index]
+}
+
+/// Lines of several processors or files are not always in order.
+fn put_in_order(stream: &mut Stream, dropped: &mut Dropped) {
+    let mut last = 0;
+    for event in &mut stream.events {
+        if let When::At(time) = &mut event.when {
+            if *time < last {
+                drop_one(dropped, "times that went back (taken as at once)");
+                *time = last;
+            }
+            last = *time;
+        }
+    }
 }
 
 fn drop_one(dropped: &mut Dropped, what: impl Into<String>) {

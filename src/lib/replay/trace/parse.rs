@@ -1,6 +1,6 @@
 //! Reading the text form.
 
-use super::{MAGIC, Stream, Trace, TraceError};
+use super::{MAGIC, Stream, TIME_LIMIT, Trace, TraceError, is_extent};
 use crate::base::ThinId;
 use crate::replay::engine::Ns;
 use crate::replay::policy::Policy;
@@ -124,7 +124,11 @@ fn micros(text: &str) -> Result<Ns, String> {
     }
     let part: Ns = format!("{part:0<3}").parse().map_err(|_| wrong())?;
     let whole: Ns = whole.parse().map_err(|_| wrong())?;
-    whole.checked_mul(1000).and_then(|whole| whole.checked_add(part)).filter(|time| *time < 1 << 56).ok_or_else(wrong)
+    whole
+        .checked_mul(1000)
+        .and_then(|whole| whole.checked_add(part))
+        .filter(|time| *time < TIME_LIMIT)
+        .ok_or_else(wrong)
 }
 
 fn verb(word: &str, keys: &Keys<'_>, default: Option<ThinId>) -> Result<Option<Verb>, String> {
@@ -133,9 +137,10 @@ fn verb(word: &str, keys: &Keys<'_>, default: Option<ThinId>) -> Result<Option<V
     let text = |key: &str| keys.get(key).map(ToString::to_string).ok_or_else(|| format!("{word} wants {key}="));
     let extent = || {
         let (dev, off, len) = (dev()?, need("off")?, need("len")?);
-        match off.checked_add(len).filter(|end| *end < 1 << 55) {
-            Some(_) if len > 0 => Ok((dev, off, len)),
-            _ => Err(format!("{word} can't be of {len} sectors from {off} on")),
+        if is_extent(off, len) {
+            Ok((dev, off, len))
+        } else {
+            Err(format!("{word} can't be of {len} sectors from {off} on"))
         }
     };
     let fua = keys.get("flags").is_some_and(|flags| flags.split(',').any(|flag| flag == "fua"));

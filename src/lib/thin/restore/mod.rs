@@ -30,9 +30,15 @@ use crate::format::uuid;
 use crate::pdata::commit::{CommitError, ImageWriter};
 use builder::{Builder, BuiltPool};
 use mappings::DeadLeaves;
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use zerocopy::byteorder::little_endian::{U32, U64};
+
+/// Blocks that are kept in memory for any text: 1 GiB.
+const MEMORY_BLOCKS: u64 = 1 << 18;
+/// Bytes of a text for each block beyond that.
+const TEXT_BYTES_PER_BLOCK: u64 = 4;
 
 /// What to change on the way, and how strict to be.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +88,17 @@ pub enum RestoreError {
         /// Blocks that there are.
         present: u64,
     },
+    /// What is to be built in memory is out of proportion to the text that describes it. Nothing was built.
+    #[error(
+        "it describes {needed} metadata blocks, more than the {limit} that are kept in memory for a text of this size: \
+         write it to a file with thin_restore"
+    )]
+    TooLargeForMemory {
+        /// Blocks that are needed.
+        needed: u64,
+        /// Blocks that may be kept.
+        limit: u64,
+    },
     /// The input was not the same when it was read for the second time.
     #[error("the input changed while it was read")]
     Changed,
@@ -107,10 +124,12 @@ pub fn restore(
     options: &RestoreOptions,
     progress: &dyn Progress,
 ) -> Result<RestoreOutcome, RestoreError> {
-    restore_to(input, Room::Given(output), options, progress)
+    restore_to(input, Room::Given(output), options, progress, &Cell::new(0))
 }
 
 /// Builds the metadata that `input` describes in memory, on a device as small as can be, to be looked at.
+///
+/// It takes at most 1 GiB and 1024 bytes for each byte of the text: one line can describe a device of any size.
 ///
 /// # Errors
 /// Whatever is wrong with the input.
@@ -120,8 +139,14 @@ pub fn restore_in_memory(
     progress: &dyn Progress,
 ) -> Result<MemorySource, RestoreError> {
     let mut memory = MemorySource::new(MAX_METADATA_BLOCKS);
-    restore_to(input, Room::AsNeeded(&mut memory), options, progress)?;
+    let text_bytes = Cell::new(0);
+    restore_to(input, Room::AsNeeded(&mut memory, &text_bytes), options, progress, &text_bytes)?;
     Ok(memory)
+}
+
+/// Blocks that a text of so many bytes may take in memory.
+fn memory_limit(text_bytes: u64) -> u64 {
+    MEMORY_BLOCKS.saturating_add(text_bytes / TEXT_BYTES_PER_BLOCK)
 }
 
 fn restore_to(
@@ -129,13 +154,15 @@ fn restore_to(
     room: Room<'_>,
     options: &RestoreOptions,
     progress: &dyn Progress,
+    text_bytes: &Cell<u64>,
 ) -> Result<RestoreOutcome, RestoreError> {
     match input {
         XmlInput::File(file) => {
             let runs = FileRuns::new(file, options.xml);
             restore_from(room, options, &runs, &commit, &mut |builder, title| {
                 progress.section(title, file.metadata().map_or(0, |metadata| metadata.len()));
-                let reader = Watched { input: ReadAt::new(file, 0), progress };
+                text_bytes.set(0);
+                let reader = Watched { input: ReadAt::new(file, 0), progress, text_bytes };
                 Ok(xml::read(reader, options.xml, builder)?)
             })
         }
@@ -146,7 +173,7 @@ fn restore_to(
                 Some(input) => {
                     progress.section(title, 0);
                     let mut recorder = Recorder::new(&recording, builder);
-                    Ok(xml::read(Watched { input, progress }, options.xml, &mut recorder)?)
+                    Ok(xml::read(Watched { input, progress, text_bytes }, options.xml, &mut recorder)?)
                 }
                 None => Ok(recording.replay(builder)?),
             })
@@ -158,8 +185,8 @@ fn restore_to(
 enum Room<'o> {
     /// On a device or file of a certain size.
     Given(&'o mut dyn BlockOutput),
-    /// In memory that gets the size that is needed.
-    AsNeeded(&'o mut MemorySource),
+    /// In memory that gets the size that is needed, as far as that is in proportion to the bytes of the text.
+    AsNeeded(&'o mut MemorySource, &'o Cell<u64>),
 }
 
 /// Gives all items to a builder; may be called several times. The text says what for.
@@ -174,7 +201,7 @@ fn restore_from(
 ) -> Result<RestoreOutcome, RestoreError> {
     let present = match &room {
         Room::Given(output) => output.nr_blocks(),
-        Room::AsNeeded(_) => MAX_METADATA_BLOCKS,
+        Room::AsNeeded(..) => MAX_METADATA_BLOCKS,
     };
     let mut plan = build(ImageWriter::plan(present), options, runs, &DeadLeaves::new(), feed, "reading")?;
     let dead = std::mem::take(&mut plan.dead);
@@ -188,7 +215,11 @@ fn restore_from(
     }
     let output: &mut dyn BlockOutput = match room {
         Room::Given(output) => output,
-        Room::AsNeeded(memory) => {
+        Room::AsNeeded(memory, text_bytes) => {
+            let limit = memory_limit(text_bytes.get());
+            if needed > limit {
+                return Err(RestoreError::TooLargeForMemory { needed, limit });
+            }
             needed = plan.sealed.nr_smallest();
             memory.resize(needed);
             memory
@@ -267,12 +298,14 @@ fn superblock(built: &BuiltPool<'_>) -> ThinSuperblock {
 struct Watched<'a, R> {
     input: R,
     progress: &'a dyn Progress,
+    text_bytes: &'a Cell<u64>,
 }
 
 impl<R: Read> Read for Watched<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.input.read(buffer)?;
         self.progress.advance(read as u64);
+        self.text_bytes.set(self.text_bytes.get().saturating_add(read as u64));
         Ok(read)
     }
 }

@@ -1,6 +1,6 @@
 //! What is restored is checked, dumped and compared; what is refused must not be written.
 
-use super::{RestoreError, RestoreFault, RestoreOptions, RestoreOutcome, XmlInput, restore};
+use super::{RestoreError, RestoreFault, RestoreOptions, RestoreOutcome, XmlInput, restore, restore_in_memory};
 use crate::base::{BlockNr, NoProgress, ThinId};
 use crate::block::memory::MemorySource;
 use crate::block::testing::{Applied, CrashingOutput, FailingOutput, Operation};
@@ -307,6 +307,23 @@ fn absurd_sizes_are_refused_quickly() {
     assert!(error.to_string().contains("4161600"), "{error}");
     let error = try_restore(&format!("{}</superblock>", head(all)), &mut blank(100)).unwrap_err();
     assert!(error.to_string().contains("4161600"), "{error}");
+}
+
+/// A line of text may describe any device; in memory that is kept only in proportion.
+#[test]
+fn in_memory_nothing_is_built_out_of_proportion() {
+    let in_memory = |nr_data_blocks: u64, padding: usize| {
+        let text = format!("{}{}</superblock>", head(nr_data_blocks), " ".repeat(padding));
+        let input = XmlInput::Stream(Box::new(text.as_bytes()));
+        restore_in_memory(input, &RestoreOptions::default(), &NoProgress).map(|image| image.nr_present())
+    };
+    assert!(in_memory(16_320 * 5000, 0).unwrap() > 5000);
+    // 1 GiB is 2^18 blocks, about as many bitmaps. A fourth of the text's bytes may come on top.
+    for padding in [0, 4000] {
+        let error = in_memory(16_320 * ((1 << 18) + 500), padding).unwrap_err();
+        let RestoreError::TooLargeForMemory { needed, limit } = error else { panic!("{error}") };
+        assert!(needed > limit && (limit - (1 << 18)).abs_diff(padding as u64 / 4) < 100, "{limit}");
+    }
 }
 
 #[test]

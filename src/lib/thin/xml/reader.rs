@@ -109,7 +109,8 @@ impl<'a, R: Read, S: PoolSink> Reader<'a, R, S> {
         loop {
             let at = done + fast::blanks(&rest[done..]);
             if rest.len() - at < fast::LONGEST && !self.window.has_ended() {
-                return (done, Ok(true));
+                // Blanks are consumed: however many there are, the next stretch begins further on.
+                return (at, Ok(true));
             }
             let Some((element, length)) = fast::element(&rest[at..]) else { return (at, Ok(false)) };
             let result = match (self.place, element) {

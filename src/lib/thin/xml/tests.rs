@@ -127,6 +127,18 @@ fn a_dump_gives_its_items() {
     assert_eq!(lines(DUMP), expected);
 }
 
+/// A hang is a failure too: white space of any length, in every place of the text where there may be some.
+#[test]
+fn blanks_of_any_length_say_nothing() {
+    let expected = lines(DUMP);
+    for length in [255, 256, 257, 511, 512, 513, 5000, 600_000] {
+        for (place, _) in DUMP.match_indices('\n') {
+            let text = format!("{}{}{}", &DUMP[..place], " ".repeat(length), &DUMP[place..]);
+            assert_eq!(lines(&text), expected, "{length} blanks at {place}");
+        }
+    }
+}
+
 #[test]
 fn other_forms_say_the_same() {
     let expected = lines(DUMP);
