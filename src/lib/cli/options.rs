@@ -67,6 +67,26 @@ pub fn output() -> Arg {
     value(OUTPUT, "FILE", value_parser!(PathBuf), "Write to FILE instead of standard output").short('o')
 }
 
+/// `-o FILE` for tools that write metadata to what is there already.
+pub fn target() -> Arg {
+    let help = "The device or file to write, which must exist; all of it is overwritten";
+    value(OUTPUT, "FILE", value_parser!(PathBuf), help).short('o')
+}
+
+/// `--transaction-id N`.
+pub fn transaction_id() -> Arg {
+    value("transaction-id", "N", value_parser!(u64), "Write this transaction id")
+}
+
+/// What may be written in place of the pool's own: `--transaction-id`, `--data-block-size`, `--nr-data-blocks`.
+pub fn overrides() -> [Arg; 3] {
+    [
+        transaction_id(),
+        value("data-block-size", "SECTORS", value_parser!(u32), "Write this size of data blocks"),
+        value("nr-data-blocks", "N", value_parser!(u64), "Write this number of data blocks"),
+    ]
+}
+
 /// `--threads N`.
 pub fn threads() -> Arg {
     let parser = value_parser!(u16).range(1..=1024);
@@ -109,6 +129,12 @@ pub fn get_metadata_snap(matches: &ArgMatches) -> Option<Snapshot> {
 /// Never after a successful parse: clap has seen to it that it is there.
 pub fn get_input(matches: &ArgMatches) -> anyhow::Result<&Path> {
     matches.get_one::<PathBuf>(INPUT).map(PathBuf::as_path).ok_or_else(|| anyhow::anyhow!("no input was given"))
+}
+
+/// The path that a required option or positional gives.
+pub fn path<'a>(matches: &'a ArgMatches, id: &str) -> &'a Path {
+    // Clap has seen to it that it is there.
+    matches.get_one::<PathBuf>(id).map_or(Path::new(""), PathBuf::as_path)
 }
 
 /// The file that [`output`] names, if it is given.

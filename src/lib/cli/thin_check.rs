@@ -102,7 +102,10 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         Ok(Some(fix)) => fix,
         Ok(None) => return Ok(outcome(fails(report.findings.worst(), ignore))),
         // What the damage is has been told.
-        Err(FixError::OtherDamage) if !fix_options.space_maps => return Ok(Outcome::Failure),
+        Err(error @ FixError::OtherDamage) => {
+            context.note(error);
+            return Ok(Outcome::Failure);
+        }
         Err(error) => return Err(error.into()),
     };
     if !matches!(opened.form, Form::RawFile | Form::BlockDevice) {

@@ -71,7 +71,7 @@ fn arguments(command: Command) -> Command {
             value("strategy", "STRATEGY", ["auto", "drop", "recount"], "How the new reference counts are found")
                 .default_value("auto"),
         )
-        .arg(value("transaction-id", "N", value_parser!(u64), "Write this transaction id"))
+        .arg(options::transaction_id())
         .arg(value(
             "undo",
             "FILE",

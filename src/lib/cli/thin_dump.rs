@@ -10,7 +10,7 @@ use super::registry::Tool;
 use crate::thin::dump::{DumpError, DumpOptions, dump, dump_salvaged};
 use crate::thin::text::Format;
 use anyhow::{Context as _, bail};
-use clap::{ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command};
 use std::ops::RangeInclusive;
 
 pub(super) const TOOL: Tool =
@@ -42,9 +42,7 @@ fn arguments(command: Command) -> Command {
             )
             .action(ArgAction::Append),
         )
-        .arg(value("transaction-id", "N", value_parser!(u64), "Write this transaction id"))
-        .arg(value("data-block-size", "SECTORS", value_parser!(u32), "Write this size of data blocks"))
-        .arg(value("nr-data-blocks", "N", value_parser!(u64), "Write this number of data blocks"))
+        .args(options::overrides())
         .arg(options::threads())
 }
 

@@ -38,7 +38,7 @@ fn arguments(command: Command) -> Command {
 }
 
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
-    let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let path = |id: &str| options::path(matches, id);
     let (input, output) = (path(INPUT), path(OUTPUT));
     let opened = options::open_input(matches)?;
     let source = opened.source.as_ref();

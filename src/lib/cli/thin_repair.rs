@@ -34,20 +34,14 @@ fn arguments(command: Command) -> Command {
                 .short('i')
                 .required(true),
         )
-        .arg(
-            value(OUTPUT, "FILE", path(), "The device or file to write, which must exist; all of it is overwritten")
-                .short('o')
-                .required_unless_present("list-roots"),
-        )
+        .arg(options::target().required_unless_present("list-roots"))
         .arg(options::quiet())
         .arg(flag("list-roots", "Only list the pairs of roots that the metadata may have had, the best first"))
         .arg(
             value("root", "MAPPING,DETAILS", parse_roots, "Take these roots instead of those in the superblock")
                 .conflicts_with("list-roots"),
         )
-        .arg(value("transaction-id", "N", value_parser!(u64), "Write this transaction id"))
-        .arg(value("data-block-size", "SECTORS", value_parser!(u32), "Write this size of data blocks"))
-        .arg(value("nr-data-blocks", "N", value_parser!(u64), "Write this number of data blocks"))
+        .args(options::overrides())
         .arg(flag("fail-on-loss", "Fail where anything is lost, although all else was written"))
         .arg(flag("json", "Print the account, or the list of roots, as JSON on standard output"))
         .arg(options::threads())
@@ -62,7 +56,7 @@ fn parse_roots(text: &str) -> Result<(BlockNr, BlockNr), String> {
 
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     options::use_threads(matches)?;
-    let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let path = |id: &str| options::path(matches, id);
     let (input, output) = (path(INPUT), path(OUTPUT));
     let opened = pack::open::open(input, &OpenOptions { access: Access::Exclusive, direct: false })?;
     let json = matches.get_flag("json");

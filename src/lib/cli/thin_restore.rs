@@ -26,20 +26,14 @@ fn arguments(command: Command) -> Command {
                 .short('i')
                 .required(true),
         )
-        .arg(
-            value(OUTPUT, "FILE", path(), "The device or file to write, which must exist; all of it is overwritten")
-                .short('o')
-                .required(true),
-        )
+        .arg(options::target().required(true))
         .arg(options::quiet())
-        .arg(value("transaction-id", "N", value_parser!(u64), "Write this transaction id"))
-        .arg(value("data-block-size", "SECTORS", value_parser!(u32), "Write this size of data blocks"))
-        .arg(value("nr-data-blocks", "N", value_parser!(u64), "Write this number of data blocks"))
+        .args(options::overrides())
         .arg(flag("lenient", "Ignore unknown attributes, and text between elements"))
 }
 
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
-    let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let path = |id: &str| options::path(matches, id);
     let (input, output) = (path(INPUT), path(OUTPUT));
     let restore_options = RestoreOptions {
         transaction_id: matches.get_one("transaction-id").copied(),

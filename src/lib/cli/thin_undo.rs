@@ -9,7 +9,7 @@ use crate::block::FileOutput;
 use crate::pdata::commit::Undo;
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches, Command, value_parser};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub(super) const TOOL: Tool =
     Tool { name: "thin_undo", about: "Take back a change that was made in place", arguments, run, manual };
@@ -28,7 +28,7 @@ fn arguments(command: Command) -> Command {
 }
 
 fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
-    let path = |id: &str| matches.get_one::<PathBuf>(id).map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let path = |id: &str| options::path(matches, id);
     let (file, device) = (path("undo"), path("device"));
     let cannot_read = || format!("cannot read '{}'", file.display());
     let found = std::fs::metadata(file).with_context(cannot_read)?;
