@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("clap_mangen", "cli"),
     ("crc32c", "format"),
     ("flate2", "pack"),
+    ("simd_adler32", "pack"),
     ("indicatif", "cli"),
     ("itoa", "thin cache era replay+"),
     ("libc", "block"),

@@ -5,6 +5,7 @@
 mod bound;
 pub mod compressed;
 pub mod decode;
+mod deflate;
 pub mod encode;
 mod header;
 mod inflate;
