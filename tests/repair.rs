@@ -2,6 +2,10 @@
 
 mod support;
 
+use dmeta::base::BlockNr;
+use dmeta::format::BLOCK_SIZE;
+use dmeta::format::block::{self, BlockKind};
+use dmeta::format::superblock::ThinSuperblock;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -199,4 +203,192 @@ fn what_cannot_be_written_leaves_all_as_it_is() {
         repair(&garbage, &target, &["--data-block-size=128"]).expect_code(1);
     }
     assert!(fs::read(&target).unwrap().iter().all(|byte| *byte == 7));
+}
+
+/// The image with another superblock, its checksum good.
+fn with_superblock(image: &Path, change: impl FnOnce(&mut ThinSuperblock)) {
+    let mut bytes = fs::read(image).unwrap();
+    let mut superblock = ThinSuperblock::view(bytes[..BLOCK_SIZE].try_into().unwrap()).clone();
+    change(&mut superblock);
+    bytes[..BLOCK_SIZE].copy_from_slice(&superblock.to_block(BlockNr(0))[..]);
+    fs::write(image, bytes).unwrap();
+}
+
+#[test]
+fn a_superblock_with_fields_that_cannot_be_is_the_same_to_a_repair_and_to_a_dump() {
+    type Change = fn(&mut ThinSuperblock);
+    let folder = tempfile::tempdir().unwrap();
+    let sound = pool(folder.path(), "");
+    let bytes = fs::read(&sound).unwrap();
+    let expected = dump(&sound, &["--flat"]);
+    let target = output(folder.path(), "out.img", BLOCKS);
+    let size: (&[&str], &str) = (&["--data-block-size=128"], "--data-block-size");
+    let number: (&[&str], &str) = (&["--nr-data-blocks=1000000"], "--nr-data-blocks");
+    let nothing: (&[&str], &str) = (&[], "");
+    let cases: [(Change, (&[&str], &str)); 9] = [
+        (|superblock| superblock.data_block_size = 0.into(), size),
+        (|superblock| superblock.data_block_size = 100.into(), size),
+        (|superblock| superblock.data_block_size = u32::MAX.into(), size),
+        (|superblock| superblock.data_space_map.nr_blocks = u64::MAX.into(), number),
+        (|superblock| superblock.data_space_map.nr_blocks = (1 << 40).into(), number),
+        (|superblock| superblock.version = 9.into(), nothing),
+        (|superblock| superblock.time = u32::MAX.into(), nothing),
+        (|superblock| superblock.flags = 6.into(), nothing),
+        (|superblock| superblock.metadata_nr_blocks = 0.into(), nothing),
+    ];
+    for (at, (change, (options, named))) in cases.into_iter().enumerate() {
+        fs::write(&sound, &bytes).unwrap();
+        with_superblock(&sound, change);
+        if !options.is_empty() {
+            let refused = repair(&sound, &target, &[]);
+            refused.expect_code(1).expect("the option that helps", |run| run.stderr.contains(named));
+            let dumped = finish(tool("thin_dump").arg("--repair").arg(&sound));
+            let same = |run: &Run| run.stdout.is_empty() && refused.stderr.ends_with(said(&run.stderr));
+            dumped.expect_code(1).expect("the same words", same);
+        }
+        let devices = |text: &str| text.split_once('\n').unwrap().1.to_string();
+        let dumped = dump(&sound, &[&["--repair", "--flat"], options].concat());
+        assert_eq!(devices(&dumped), devices(&expected), "case {at}");
+        repair(&sound, &target, options).expect_code(0);
+        run("thin_check", [&target]).expect_code(0);
+        let repaired = dump(&target, &["--flat"]);
+        assert_eq!(repaired, dumped.replace("flags=\"6\"", "flags=\"0\""), "case {at}");
+        let xml = folder.path().join("dump.xml");
+        fs::write(&xml, &dumped).unwrap();
+        finish(tool("thin_restore").args([Path::new("-i"), &xml, Path::new("-o"), &target])).expect_code(0);
+    }
+}
+
+/// A message without the tool's name before it, and without what was done.
+fn said(line: &str) -> &str {
+    line.split_once(": ").unwrap().1
+}
+
+#[test]
+fn mappings_past_a_data_device_that_is_too_small_are_told_with_the_option_that_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = pool(folder.path(), "");
+    let expected = dump(&image, &["--flat"]);
+    with_superblock(&image, |superblock| superblock.data_space_map.nr_blocks = 10.into());
+    let target = output(folder.path(), "out.img", BLOCKS);
+    repair(&image, &target, &[]).expect_code(0).expect("the option", |run| run.stderr.contains("--nr-data-blocks"));
+    repair(&image, &target, &["--nr-data-blocks=1000000"]).expect_code(0);
+    let all = dump(&target, &["--flat"]);
+    assert_eq!(all.lines().skip(1).collect::<Vec<_>>(), expected.lines().skip(1).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_guessed_without_a_superblock_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = pool(folder.path(), "");
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[..BLOCK_SIZE].fill(0);
+    fs::write(&image, bytes).unwrap();
+    let target = output(folder.path(), "out.img", BLOCKS);
+    let (size, id, number) = ("--data-block-size=128", "--transaction-id=50", "--nr-data-blocks=70000");
+    for (given, guessed) in [
+        (vec![size], vec!["transaction id", "data blocks"]),
+        (vec![size, id], vec!["data blocks"]),
+        (vec![size, number], vec!["transaction id"]),
+        (vec![size, id, number], vec![]),
+    ] {
+        let told = repair(&image, &target, &given);
+        let first = dump(&target, &["--skip-mappings"]).lines().next().unwrap().to_string();
+        let dumped = finish(tool("thin_dump").arg("--repair").arg(&image).args(&given));
+        let account = json(&repair(&image, &target, &[&given[..], &["--json"]].concat()).stdout);
+        assert_eq!(account["superblock"], "lost");
+        assert_eq!(account["anything_lost"], true);
+        for (what, name, attribute) in
+            [("transaction id", "transaction_id", "transaction"), ("data blocks", "nr_data_blocks", "nr_data_blocks")]
+        {
+            let is_guessed = guessed.contains(&what);
+            let value = number_of(&account[name]);
+            assert!(first.contains(&format!(" {attribute}=\"{value}\"")), "{first}: {value}");
+            assert_eq!(account[name]["origin"], if is_guessed { "made" } else { "given" });
+            let option = format!("--{}", name.replace('_', "-"));
+            for run in [&told, &dumped] {
+                run.expect_code(0).expect("the loss", |run| run.stderr.contains("the superblock is lost"));
+                let guess = |line: &str| line.starts_with("guessed: ") && line.contains(&option);
+                let line = run.stderr.lines().find(|line| guess(line));
+                assert_eq!(line.is_some(), is_guessed, "{option}\n{run}");
+                assert!(line.is_none_or(|line| line.contains(&value.to_string())), "{value}\n{run}");
+            }
+        }
+    }
+}
+
+fn number_of(field: &Value) -> u64 {
+    number(field, "value")
+}
+
+#[test]
+fn what_was_given_and_is_lower_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = pool(folder.path(), "");
+    let target = output(folder.path(), "out.img", BLOCKS);
+    let own = dump(&image, &["--skip-mappings"]);
+    let attribute = |name: &str| -> u64 {
+        let (_, rest) = own.split_once(&format!(" {name}=\"")).unwrap();
+        rest.split_once('"').unwrap().0.parse().unwrap()
+    };
+    let mut lowers = 0;
+    for (option, name, words) in [
+        ("--transaction-id", "transaction", "transaction id"),
+        ("--data-block-size", "data_block_size", "data block size"),
+        ("--nr-data-blocks", "nr_data_blocks", "number of data blocks"),
+    ] {
+        let own = attribute(name);
+        let step = if name == "data_block_size" { 128 } else { 1 };
+        for given in [own.checked_sub(step).filter(|lower| *lower > 0), Some(own), Some(own + step)] {
+            let Some(given) = given else { continue };
+            let option = format!("{option}={given}");
+            let runs = [
+                finish(tool("thin_dump").arg(&image).arg(&option)),
+                finish(tool("thin_dump").arg("-r").arg(&image).arg(&option)),
+                repair(&image, &target, &[&option]),
+            ];
+            let warning = format!("the pool's {words} is {own}; {given} was written");
+            lowers += usize::from(given < own);
+            for run in runs {
+                run.expect_code(0).expect("a warning", |run| run.stderr.contains(&warning) == (given < own));
+                let first = if run.stdout.is_empty() { dump(&target, &["--skip-mappings"]) } else { run.stdout };
+                assert!(first.contains(&format!(" {name}=\"{given}\"")), "{option}: {first}");
+            }
+        }
+    }
+    assert!(lowers > 0);
+}
+
+#[test]
+fn a_data_block_size_that_no_pool_can_have_is_refused_up_front() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = pool(folder.path(), "");
+    for wrong in ["0", "100", "2097280", "4294967296", "x", ""] {
+        let option = format!("--data-block-size={wrong}");
+        for arguments in [vec!["thin_dump"], vec!["thin_dump", "-r"]] {
+            let run = finish(tool(arguments[0]).args(&arguments[1..]).arg(&image).arg(&option));
+            run.expect_code(1).expect("no dump", |run| run.stdout.is_empty() && run.stderr.contains("data-block-size"));
+        }
+        let target = output(folder.path(), "out.img", BLOCKS);
+        repair(&image, &target, &[&option]).expect_code(1);
+    }
+}
+
+#[test]
+fn metadata_of_something_else_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = output(folder.path(), "out.img", BLOCKS);
+    for (kind, name) in [(BlockKind::CacheSuperblock, "cache"), (BlockKind::EraSuperblock, "era device")] {
+        let image = folder.path().join("other.img");
+        let mut bytes = vec![0; 64 * BLOCK_SIZE];
+        let block: &mut [u8; BLOCK_SIZE] = (&mut bytes[..BLOCK_SIZE]).try_into().unwrap();
+        block::seal(block, kind, BlockNr(0));
+        fs::write(&image, bytes).unwrap();
+        let named =
+            |run: &Run| run.stderr.contains(&format!("metadata of a{} {name}", if name == "cache" { "" } else { "n" }));
+        repair(&image, &target, &[]).expect_code(1).expect("what it is", named);
+        repair(&image, &target, &["--data-block-size=128"]).expect_code(1).expect("what it is", named);
+        finish(tool("thin_dump").arg("-r").arg(&image)).expect_code(1).expect("what it is", named);
+        finish(tool("thin_repair").arg("-i").arg(&image).arg("--list-roots")).expect("what it is", named);
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::VERSION;
 use crate::base::{BlockNr, NoProgress};
+use crate::format::superblock::data_block_size_is_valid;
 use crate::pack;
 use crate::pack::open::{Access, Form, OpenError, OpenOptions, Opened};
 use crate::pack::text::{Text, open_text};
@@ -78,11 +79,18 @@ pub fn transaction_id() -> Arg {
     value("transaction-id", "N", value_parser!(u64), "Write this transaction id")
 }
 
+fn data_block_size(text: &str) -> anyhow::Result<u32> {
+    let sectors: u32 = text.parse()?;
+    let wanted = "a pool's is a multiple of 128 sectors (64 KiB), up to 2097152 (1 GiB)";
+    anyhow::ensure!(data_block_size_is_valid(sectors), wanted);
+    Ok(sectors)
+}
+
 /// What may be written in place of the pool's own: `--transaction-id`, `--data-block-size`, `--nr-data-blocks`.
 pub fn overrides() -> [Arg; 3] {
     [
         transaction_id(),
-        value("data-block-size", "SECTORS", value_parser!(u32), "Write this size of data blocks"),
+        value("data-block-size", "SECTORS", data_block_size, "Write this size of data blocks"),
         value("nr-data-blocks", "N", value_parser!(u64), "Write this number of data blocks"),
     ]
 }

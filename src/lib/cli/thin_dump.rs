@@ -68,18 +68,20 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     let progress = context.progress(output.is_stdout());
     let source = opened.source.as_ref();
     let result = if matches.get_flag("repair") {
-        dump_salvaged(source, &dump_options, None, &mut output, progress.as_ref())
-            .map(|salvaged| (salvaged.findings, salvaged.missing, Some(salvaged.account)))
+        dump_salvaged(source, &dump_options, None, &mut output, progress.as_ref()).map(|salvaged| {
+            (salvaged.findings, salvaged.missing, salvaged.account.lowered.clone(), Some(salvaged.account))
+        })
     } else {
         dump(source, &dump_options, &mut output, progress.as_ref())
-            .map(|outcome| (outcome.findings, outcome.missing, None))
+            .map(|outcome| (outcome.findings, outcome.missing, outcome.lowered, None))
     };
     drop(progress);
     match result {
-        Ok((findings, in_vain, account)) => {
+        Ok((findings, in_vain, lowered, account)) => {
             output.finish()?;
             findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.warning(finding));
             in_vain.iter().for_each(|range| context.warning(missing(range)));
+            lowered.iter().for_each(|lowered| context.warning(lowered));
             if let Some(account) = account {
                 context.note(account.text().trim_end());
             }

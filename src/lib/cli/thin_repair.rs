@@ -64,6 +64,9 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         let progress = context.progress(true);
         let found = salvage::list_roots(opened.source.as_ref(), progress.as_ref());
         drop(progress);
+        if found.is_empty() {
+            context.warning(salvage::no_roots(opened.source.as_ref()));
+        }
         let text =
             if json { format!("{:#}\n", salvage::candidates_json(&found)) } else { salvage::candidates_table(&found) };
         context.print(text)?;
@@ -100,6 +103,7 @@ fn tell(repaired: &Repaired, json: bool, context: &Context) -> anyhow::Result<()
     if json {
         context.print(format!("{:#}\n", repaired.account.json())).context("the repair is done, but")?;
     }
+    repaired.account.lowered.iter().for_each(|lowered| context.warning(lowered));
     if !repaired.findings.is_empty() || repaired.account.anything_lost() {
         repaired.findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.warning(finding));
         context.note(repaired.account.text().trim_end());
@@ -125,7 +129,9 @@ fn manual() -> Vec<Section> {
                 ),
                 Part::text(
                     "Without a superblock the newest pair of roots that fits together is taken; only the size of a data \
-                     block cannot be found then and has to be given. --list-roots shows all pairs, --root takes one.",
+                     block cannot be found then and has to be given. The transaction id and the number of data blocks are \
+                     guessed from the devices, and said, unless they are given. --list-roots shows all pairs, --root \
+                     takes one.",
                 ),
             ],
         },

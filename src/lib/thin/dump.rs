@@ -7,14 +7,13 @@ use super::document::{Document, DocumentDevice, Leaves};
 use super::emit::{Emitter, emit};
 use super::judge::{Bounds, judge_mapped_blocks};
 use super::load::{self, Devices, Roots, Snapshot, SnapshotError};
-use super::model::{Device, Pool};
+use super::model::{Device, Lowered, Pool, lowered};
 use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage};
 use super::text::{Format, Writer};
 use crate::base::{Area, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
 use crate::block::{BlockSource, ReadError};
 use crate::format::details::DeviceDetails;
 use crate::format::superblock::ThinSuperblock;
-use crate::format::uuid;
 use crate::pdata::ledger::Ledger;
 use crate::pdata::walk::Walker;
 use std::collections::BTreeSet;
@@ -49,6 +48,8 @@ pub struct DumpOutcome {
     pub findings: Findings,
     /// Ids and ranges asked for in which there is no device.
     pub missing: Vec<RangeInclusive<u64>>,
+    /// What was written lower than the pool has it.
+    pub lowered: Vec<Lowered>,
 }
 
 /// Why there is no dump.
@@ -88,7 +89,7 @@ pub fn dump(
         return Err(DumpError::Damaged(findings));
     }
     write(source, &prepared.document, options.format, out, progress)?;
-    Ok(DumpOutcome { findings, missing: prepared.missing })
+    Ok(DumpOutcome { findings, missing: prepared.missing, lowered: prepared.lowered })
 }
 
 /// Dumps what can be salvaged of damaged metadata.
@@ -162,6 +163,7 @@ pub(super) fn write(
 struct Prepared {
     document: Document,
     missing: Vec<RangeInclusive<u64>>,
+    lowered: Vec<Lowered>,
 }
 
 impl Prepared {
@@ -196,7 +198,8 @@ impl Prepared {
         if whole && !options.flat && options.devices.is_none() && document.devices.len() > 1 {
             document.find_sharing(source);
         }
-        Ok(Prepared { document, missing })
+        let lowered = lowered(&Pool::of(&superblock), &document.pool);
+        Ok(Prepared { document, missing, lowered })
     }
 }
 
@@ -278,13 +281,11 @@ pub(super) fn paired(devices: &Devices) -> Vec<(Device, BlockNr)> {
 
 /// What holds for the whole pool.
 pub(super) fn pool(superblock: &ThinSuperblock, options: &DumpOptions) -> Pool {
+    let own = Pool::of(superblock);
     Pool {
-        uuid: uuid::to_text(&superblock.uuid),
-        time: superblock.time.get(),
-        transaction: options.transaction_id.unwrap_or(superblock.transaction_id.get()),
-        flags: superblock.flags.get(),
-        version: superblock.version.get(),
-        data_block_size: options.data_block_size.unwrap_or(superblock.data_block_size.get()),
-        nr_data_blocks: options.nr_data_blocks.unwrap_or(superblock.data_space_map.nr_blocks.get()),
+        transaction: options.transaction_id.unwrap_or(own.transaction),
+        data_block_size: options.data_block_size.unwrap_or(own.data_block_size),
+        nr_data_blocks: options.nr_data_blocks.unwrap_or(own.nr_data_blocks),
+        ..own
     }
 }

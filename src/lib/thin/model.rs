@@ -1,6 +1,9 @@
 //! A pool as a stream of items: what a dump writes and a restore reads, whatever the form.
 
 use crate::base::{DataBlock, ThinBlock, ThinId};
+use crate::format::superblock::ThinSuperblock;
+use crate::format::uuid;
+use std::fmt;
 
 /// What holds for the whole pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +22,49 @@ pub struct Pool {
     pub data_block_size: u32,
     /// Blocks of the data device; 0 in the dump of a metadata snapshot.
     pub nr_data_blocks: u64,
+}
+
+impl Pool {
+    /// What a superblock says.
+    pub fn of(superblock: &ThinSuperblock) -> Pool {
+        Pool {
+            uuid: uuid::to_text(&superblock.uuid),
+            time: superblock.time.get(),
+            transaction: superblock.transaction_id.get(),
+            flags: superblock.flags.get(),
+            version: superblock.version.get(),
+            data_block_size: superblock.data_block_size.get(),
+            nr_data_blocks: superblock.data_space_map.nr_blocks.get(),
+        }
+    }
+}
+
+/// A number that was written as it was given, lower than the pool has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lowered {
+    /// What it is.
+    pub name: &'static str,
+    /// What the pool has.
+    pub own: u64,
+    /// What was written.
+    pub written: u64,
+}
+
+impl fmt::Display for Lowered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the pool's {} is {}; {} was written, as given, which is lower", self.name, self.own, self.written)
+    }
+}
+
+/// The numbers of `own` that callers can change, and that are lower in `written`.
+pub fn lowered(own: &Pool, written: &Pool) -> Vec<Lowered> {
+    let numbers = [
+        ("transaction id", own.transaction, written.transaction),
+        ("data block size", own.data_block_size.into(), written.data_block_size.into()),
+        ("number of data blocks", own.nr_data_blocks, written.nr_data_blocks),
+    ];
+    let lower = numbers.into_iter().filter(|(_, own, written)| written < own);
+    lower.map(|(name, own, written)| Lowered { name, own, written }).collect()
 }
 
 /// What holds for one device.

@@ -8,14 +8,17 @@ use crate::thin::items::RereadError;
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreFault {
     /// Not a data block size that a pool can have.
-    #[error("invalid data block size {0}: it is a multiple of 128 sectors (64 KiB), up to 2097152 (1 GiB)")]
+    #[error(
+        "invalid data block size {0}: it is a multiple of 128 sectors (64 KiB), up to 2097152 (1 GiB); --data-block-size gives another"
+    )]
     DataBlockSize(u32),
     /// Not a version that a kernel takes.
     #[error("metadata version {0} is not supported: there are versions 1 and 2")]
     Version(u32),
     /// The output has not even room for the data device's space map.
     #[error(
-        "a data device of {nr_data_blocks} blocks needs more than {bitmaps} metadata blocks, the output has {present}"
+        "a data device of {nr_data_blocks} blocks needs more than {bitmaps} metadata blocks, the output has {present}; \
+         --nr-data-blocks gives another number"
     )]
     DataDevice {
         /// Blocks of the data device.

@@ -1,6 +1,7 @@
 //! What a salvage found and what it did not: told for every device.
 
 use crate::base::{BlockNr, KeyRange, ThinId};
+use crate::thin::model::Lowered;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -15,6 +16,8 @@ pub enum Origin {
     Made,
     /// Not at all.
     Lost,
+    /// As it was asked for.
+    Given,
 }
 
 impl Origin {
@@ -24,6 +27,7 @@ impl Origin {
             Origin::Recovered => "recovered",
             Origin::Made => "made",
             Origin::Lost => "lost",
+            Origin::Given => "given",
         }
     }
 }
@@ -65,6 +69,26 @@ impl DeviceAccount {
     }
 }
 
+/// A field of the pool, and where it comes from: [`Origin::Live`], [`Origin::Given`] or [`Origin::Made`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// What was written.
+    pub value: u64,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// The pool's own fields that callers can give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolFields {
+    /// The pool's transaction id.
+    pub transaction_id: Field,
+    /// Sectors of a data block.
+    pub data_block_size: Field,
+    /// Blocks of the data device.
+    pub nr_data_blocks: Field,
+}
+
 /// What became of the pool.
 #[derive(Clone, Debug)]
 pub struct Account {
@@ -74,12 +98,16 @@ pub struct Account {
     pub mapping_root: BlockNr,
     /// Root of the details tree that was used.
     pub details_root: BlockNr,
+    /// The pool's own fields.
+    pub pool: PoolFields,
+    /// Fields that were given, and are lower than the superblock has them.
+    pub lowered: Vec<Lowered>,
     /// Every device.
     pub devices: Vec<DeviceAccount>,
 }
 
 impl Account {
-    /// Whether anything is missing that was once there.
+    /// Whether anything is missing that was once there: of a device, or what only a superblock that is lost held.
     pub fn anything_lost(&self) -> bool {
         self.superblock != Origin::Live || self.devices.iter().any(|device| !device.is_whole())
     }
@@ -93,12 +121,41 @@ impl Account {
                 "the superblock is lost: using the mapping tree at block {} and the details at block {}",
                 self.mapping_root, self.details_root
             );
+            text.push_str(&self.guesses());
         }
         let whole = self.devices.iter().filter(|device| device.is_whole() && device.recovered == 0).count();
         for device in self.devices.iter().filter(|device| !device.is_whole() || device.recovered > 0) {
             let _ = writeln!(text, "{}", line(device));
         }
+        if self.devices.iter().any(|device| device.beyond_data > 0) {
+            let Field { value, .. } = self.pool.nr_data_blocks;
+            let _ = writeln!(
+                text,
+                "if the data device has more than {value} blocks, give the number with --nr-data-blocks"
+            );
+        }
         let _ = writeln!(text, "{whole} of {} devices are as they were", self.devices.len());
+        text
+    }
+
+    /// What had to be guessed because only the superblock held it.
+    fn guesses(&self) -> String {
+        let PoolFields { transaction_id, nr_data_blocks, .. } = self.pool;
+        let mut text = String::new();
+        if transaction_id.origin == Origin::Made {
+            let _ = writeln!(
+                text,
+                "guessed: transaction id {}, the highest that a device has; --transaction-id gives the true one",
+                transaction_id.value
+            );
+        }
+        if nr_data_blocks.origin == Origin::Made {
+            let _ = writeln!(
+                text,
+                "guessed: {} data blocks, up to the last that is mapped; --nr-data-blocks gives the true number",
+                nr_data_blocks.value
+            );
+        }
         text
     }
 
@@ -109,6 +166,9 @@ impl Account {
             "superblock": self.superblock.word(),
             "mapping_root": self.mapping_root.0,
             "details_root": self.details_root.0,
+            "transaction_id": field_json(self.pool.transaction_id),
+            "data_block_size": field_json(self.pool.data_block_size),
+            "nr_data_blocks": field_json(self.pool.nr_data_blocks),
             "anything_lost": self.anything_lost(),
             "devices": self.devices.iter().map(device_json).collect::<Vec<_>>(),
         })
@@ -143,6 +203,10 @@ fn line(device: &DeviceAccount) -> String {
         }
     }
     line
+}
+
+fn field_json(field: Field) -> Value {
+    json!({ "value": field.value, "origin": field.origin.word() })
 }
 
 fn device_json(device: &DeviceAccount) -> Value {

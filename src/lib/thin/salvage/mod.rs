@@ -9,19 +9,21 @@ mod candidates;
 mod devices;
 mod limits;
 mod orphans;
+mod pool;
 mod scan;
 
-pub use account::{Account, DeviceAccount, Origin};
+pub use account::{Account, DeviceAccount, Field, Origin, PoolFields};
 pub use candidates::{Candidate, json as candidates_json, table as candidates_table};
 
 use super::document::{Document, DocumentDevice, Leaves};
 use super::load::{self, Devices, Roots};
-use super::model::{Device, Pool};
+use super::model::{Device, Pool, lowered};
 use crate::base::{BlockNr, Findings, KeyRange, NoProgress, Progress, ThinId};
 use crate::block::BlockSource;
+use crate::format::block::BLOCK_SIZE;
+use crate::format::foreign::{self, Foreign, HEAD_BYTES};
 use crate::format::node::Node;
-use crate::format::superblock::{TIME_LIMIT, ThinSuperblock, VERSION};
-use crate::format::uuid;
+use crate::format::superblock::ThinSuperblock;
 use crate::pdata::forest::{Forest, Step};
 use crate::pdata::ledger::{BlockUse, Ledger, Referred};
 use crate::pdata::space_map::SpaceMap;
@@ -32,9 +34,6 @@ use orphans::LostRange;
 use scan::Scan;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-
-/// The highest number of data blocks that mappings can lead to (docs/format.md 4.2).
-const DATA_BLOCK_LIMIT: u64 = 1 << 40;
 
 /// What to take, where it is not to be what is found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +60,24 @@ pub enum SalvageError {
     /// No pair of roots fits together.
     #[error("no roots were found that fit together: there is nothing to salvage")]
     NoRoots,
+    /// There are no roots because this is no metadata of a pool.
+    #[error("no roots were found that fit together: this looks like {0}")]
+    Foreign(Foreign),
+    /// The superblock is good, but no pool can have its data block size.
+    #[error(
+        "the superblock says that a data block has {0} sectors, which no pool can have: give the size with \
+         --data-block-size (in sectors; the pool's table in the volume manager's records has it)"
+    )]
+    DataBlockSize(u32),
+    /// The superblock is good, but its data device is larger than this metadata can hold counts for.
+    #[error(
+        "the superblock says that the data device has {0} blocks, for which this metadata has no room: give the number \
+         with --nr-data-blocks"
+    )]
+    NrDataBlocks(u64),
+    /// More data blocks were asked for than mappings can lead to.
+    #[error("a pool cannot have {0} data blocks: mappings have room for block numbers of 40 bits")]
+    TooManyDataBlocks(u64),
     /// The superblock is good, but neither of its trees can be read.
     #[error(
         "neither the mapping tree nor the details that the superblock names can be read; \
@@ -85,6 +102,20 @@ pub fn list_roots(source: &dyn BlockSource, progress: &dyn Progress) -> Vec<Cand
     candidates::find(source, &Scan::of(source, progress))
 }
 
+/// What there is instead of the roots of a pool.
+pub fn no_roots(source: &dyn BlockSource) -> SalvageError {
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let blocks: Vec<BlockNr> = (0..source.nr_blocks().min((HEAD_BYTES / BLOCK_SIZE) as u64)).map(BlockNr).collect();
+    source.read_many(&blocks, &mut |_, block| match block {
+        Ok(block) => {
+            head.extend_from_slice(block);
+            ControlFlow::Continue(())
+        }
+        Err(_) => ControlFlow::Break(()),
+    });
+    foreign::recognise(&head).map_or(SalvageError::NoRoots, SalvageError::Foreign)
+}
+
 /// Salvages what is in `source`.
 ///
 /// # Errors
@@ -102,21 +133,15 @@ pub fn salvage(
         (Some((mapping, details)), _) => Roots { mapping, details, snapshot: false },
         (None, Some(superblock)) => Roots::of(superblock, false),
         (None, None) => {
-            let best = candidates::find(source, scan()).into_iter().next().ok_or(SalvageError::NoRoots)?;
+            let best = candidates::find(source, scan()).into_iter().next().ok_or_else(|| no_roots(source))?;
             Roots { mapping: best.mapping_root, details: best.details_root, snapshot: false }
         }
     };
-    let limits = Limits {
-        nr_data_blocks: match &superblock {
-            Some(superblock) => options.nr_data_blocks.unwrap_or(superblock.data_space_map.nr_blocks.get()),
-            None => options.nr_data_blocks.unwrap_or(DATA_BLOCK_LIMIT),
-        },
-        time: superblock.as_ref().map_or(TIME_LIMIT - 1, |superblock| superblock.time.get()),
-    };
+    let limits = pool::limits(source, superblock.as_ref(), options)?;
     let mut work = Work { source, superblock: superblock.as_ref(), roots, limits, adopted: BTreeMap::new() };
     let mut walked = work.walk(progress);
     if walked.nothing_can_be_read() {
-        return Err(if superblock.is_some() { SalvageError::RootsLost } else { SalvageError::NoRoots });
+        return Err(if superblock.is_some() { SalvageError::RootsLost } else { no_roots(source) });
     }
     if !walked.devices.top_level_whole {
         // Roots are looked for with the counts of all that was reached; then everything is walked again with them.
@@ -224,12 +249,15 @@ impl Work<'_> {
                 }
             }
         }
-        let pool = self.pool(&walked, options)?;
+        let found = pool::Found::of(&walked.devices, walked.limits.highest());
+        let (pool, fields) = pool::fields(self.superblock, options, self.limits, &found)?;
         let details = devices::details(self.source, &walked.devices, &devices, &pool, scan);
         let mut account = Account {
             superblock: if self.superblock.is_some() { Origin::Live } else { Origin::Lost },
             mapping_root: self.roots.mapping,
             details_root: self.roots.details,
+            pool: fields,
+            lowered: self.superblock.map_or_else(Vec::new, |superblock| lowered(&Pool::of(superblock), &pool)),
             devices: Vec::new(),
         };
         let beyond = walked.limits.beyond_by_block();
@@ -252,36 +280,6 @@ impl Work<'_> {
         let limits = (!within).then_some((pool.nr_data_blocks, pool.time));
         let document = Document { pool, devices: written, forest: walked.forest, limits, sharing: None };
         Ok(Salvage { document, account, findings: walked.findings })
-    }
-
-    /// The pool's own fields: from the superblock, or from what else there is.
-    fn pool(&self, walked: &Walked, options: &SalvageOptions) -> Result<Pool, SalvageError> {
-        let details = || walked.devices.by_id.values().filter_map(|device| device.details);
-        let device_time = details().map(|found| found.snapshotted_time.get().max(found.creation_time.get())).max();
-        let device_time = device_time.unwrap_or(0).min(TIME_LIMIT - 1);
-        if let Some(superblock) = self.superblock {
-            return Ok(Pool {
-                uuid: uuid::to_text(&superblock.uuid),
-                // A device that is younger than the pool would have its shared blocks written to.
-                time: superblock.time.get().max(device_time),
-                transaction: options.transaction_id.unwrap_or(superblock.transaction_id.get()),
-                flags: superblock.flags.get(),
-                version: superblock.version.get(),
-                data_block_size: options.data_block_size.unwrap_or(superblock.data_block_size.get()),
-                nr_data_blocks: self.limits.nr_data_blocks,
-            });
-        }
-        let transaction = details().map(|found| found.transaction_id.get()).max();
-        let (last_data, last_time) = walked.limits.highest();
-        Ok(Pool {
-            uuid: String::new(),
-            time: device_time.max(last_time),
-            transaction: options.transaction_id.or(transaction).unwrap_or(0),
-            flags: 0,
-            version: VERSION,
-            data_block_size: options.data_block_size.ok_or(SalvageError::NeedsDataBlockSize)?,
-            nr_data_blocks: options.nr_data_blocks.unwrap_or(last_data.map_or(0, |block| block + 1)),
-        })
     }
 }
 
