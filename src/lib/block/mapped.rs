@@ -7,6 +7,7 @@ use super::runs::{self, Run};
 use super::source::{BlockSource, ReadError, Visit};
 use crate::base::BlockNr;
 use crate::format::{BLOCK_SIZE, Block};
+use rustix::fs::SeekFrom;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::fs::File;
@@ -187,6 +188,18 @@ impl BlockSource for MappedSource {
         }
     }
 
+    fn skip_holes(&self, from: BlockNr) -> BlockNr {
+        let Some(begin) = from.0.checked_mul(BLOCK_SIZE as u64).filter(|_| from.0 < self.nr_blocks) else {
+            return from;
+        };
+        // Asked each time: what was a hole may be written to meanwhile. Devices and some file systems don't tell.
+        match rustix::fs::seek(&self.file, SeekFrom::Data(begin)) {
+            Ok(data) => BlockNr((data / BLOCK_SIZE as u64).max(from.0)),
+            Err(rustix::io::Errno::NXIO) => BlockNr(self.nr_blocks),
+            Err(_) => from,
+        }
+    }
+
     fn nr_faults(&self) -> u64 {
         self.watch.nr_late()
     }
@@ -196,6 +209,7 @@ impl BlockSource for MappedSource {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
     use std::os::unix::process::ExitStatusExt;
 
     /// A file of so many blocks, each filled with its number plus 1.
@@ -215,6 +229,21 @@ mod tests {
             ControlFlow::Continue(())
         });
         seen
+    }
+
+    #[test]
+    fn holes_are_known_as_long_as_they_are_there() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1000 * BLOCK_SIZE as u64).unwrap();
+        file.write_all_at(&[1; BLOCK_SIZE], 500 * BLOCK_SIZE as u64).unwrap();
+        let source = MappedSource::new(file.try_clone().unwrap(), 1000).unwrap();
+        let skipped = |from| source.skip_holes(BlockNr(from)).0;
+        // Some file systems keep larger pieces, or don't tell.
+        assert!(skipped(0) <= 500 && skipped(500) == 500 && skipped(501) <= 1000);
+        assert_eq!(skipped(1000), 1000);
+        assert_eq!(skipped(u64::MAX), u64::MAX);
+        file.write_all_at(&[1; BLOCK_SIZE], 20 * BLOCK_SIZE as u64).unwrap();
+        assert!(skipped(0) <= 20);
     }
 
     #[test]

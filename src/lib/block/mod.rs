@@ -9,6 +9,7 @@ pub mod memory;
 pub mod open;
 pub mod output;
 mod runs;
+pub mod scarce;
 pub mod signals;
 pub mod source;
 pub mod spool;

@@ -10,6 +10,7 @@ use crate::format::{BLOCK_SIZE, Block};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -89,6 +90,9 @@ pub enum OpenOutputError {
     /// Somebody else holds the device or has locked the file.
     #[error("'{}' is in use: a mounted file system, an active device-mapper table or another tool holds it", .0.display())]
     Busy(PathBuf),
+    /// The device can only be read. Some kernels let it be opened all the same, and refuse every write.
+    #[error("'{}' is read-only: make it writable first (blockdev --setrw, or the table of its device-mapper device)", .0.display())]
+    ReadOnly(PathBuf),
     /// Anything else that the system says.
     #[error("can't open output '{}': {error}", .path.display())]
     Io {
@@ -103,6 +107,16 @@ pub enum OpenOutputError {
 pub fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     let same_device = a.file_type().is_block_device() && b.file_type().is_block_device() && a.rdev() == b.rdev();
     same_device || (a.dev() == b.dev() && a.ino() == b.ino())
+}
+
+/// Whether the kernel refuses to write to a block device.
+fn is_read_only(device: &File) -> bool {
+    /// `BLKROGET` of linux/fs.h: `_IO(0x12, 94)`.
+    const BLKROGET: u16 = 0x125e;
+    let mut read_only: libc::c_int = 0;
+    // SAFETY: the request stores one int at the pointer, which is one of ours.
+    let told = unsafe { libc::ioctl(device.as_raw_fd(), BLKROGET.into(), &raw mut read_only) };
+    told == 0 && read_only != 0
 }
 
 /// A regular file or a block device that is written to.
@@ -140,6 +154,9 @@ impl FileOutput {
         let opened = file.metadata().map_err(io_error)?;
         if !is_same_file(&opened, &found) {
             return Err(OpenOutputError::Busy(path.into()));
+        }
+        if is_device && is_read_only(&file) {
+            return Err(OpenOutputError::ReadOnly(path.into()));
         }
         if !is_device {
             flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| io_error(error.into()))?;

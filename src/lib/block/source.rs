@@ -49,6 +49,12 @@ pub trait BlockSource: Send + Sync {
         copy
     }
 
+    /// The first block from here on that may hold anything: those before it are holes of a sparse file, which read as
+    /// zeros but take time and memory to read. The number of blocks where no more come.
+    fn skip_holes(&self, from: BlockNr) -> BlockNr {
+        from
+    }
+
     /// Blocks that failed after they had been lent, because a file shrank or a device broke under a mapping.
     ///
     /// They read as zeros from then on. A tool whose output rests on blocks verified before compares this

@@ -2,6 +2,7 @@
 
 use super::VERSION;
 use crate::base::{BlockNr, NoProgress};
+use crate::block::scarce::default_threads;
 use crate::format::superblock::data_block_size_is_valid;
 use crate::pack;
 use crate::pack::open::{Access, Form, OpenError, OpenOptions, Opened};
@@ -160,6 +161,11 @@ pub fn use_threads(matches: &ArgMatches) -> anyhow::Result<()> {
             .num_threads(threads)
             .build_global()
             .with_context(|| format!("cannot start {threads} threads")),
+        // Rayon's own threads fail late, and with a panic.
+        None if default_threads() == 1 => {
+            let one = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+            one.build_global().context("cannot work with one thread")
+        }
         None => Ok(()),
     }
 }

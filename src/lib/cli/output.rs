@@ -1,5 +1,6 @@
 //! Standard output, standard error, and the file that `-o` names.
 
+use crate::block::scarce;
 use anyhow::{Context as _, bail};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -12,6 +13,9 @@ const BUFFER: usize = 256 * 1024;
 
 /// Writes to standard output at once.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    if scarce::stdout_was_closed() {
+        bail!("cannot write standard output: it is closed");
+    }
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     written.context("cannot write standard output")
@@ -102,6 +106,7 @@ impl Output {
         let file = match (&self.open, &self.path) {
             (Some(_), _) => None,
             (None, Some(path)) => Some(OpenOptions::new().write(true).create(true).truncate(true).open(path)?),
+            (None, None) if scarce::stdout_was_closed() => return Err(io::Error::other("it is closed")),
             (None, None) => Some(File::from(io::stdout().as_fd().try_clone_to_owned()?)),
         };
         if let Some(file) = file {

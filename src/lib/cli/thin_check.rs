@@ -9,6 +9,7 @@ use super::registry::Tool;
 use crate::base::BlockNr;
 use crate::base::problems::{Cure, Problem};
 use crate::base::{Code, Severity};
+use crate::block::scarce::stdout_was_closed;
 use crate::block::{BlockSource, FileOutput};
 use crate::format::Block;
 use crate::format::superblock::ThinSuperblock;
@@ -76,7 +77,8 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     let mut on_superblock = |superblock: &ThinSuperblock| {
         let map = &superblock.metadata_space_map;
         let free = map.nr_blocks.get().saturating_sub(map.nr_allocated.get());
-        if !json {
+        // A script that closes standard output wants no lines; it is no reason to keep a pool from being activated.
+        if !json && !stdout_was_closed() {
             let transaction = superblock.transaction_id.get();
             printed = context.print(format!("TRANSACTION_ID={transaction}\nMETADATA_FREE_BLOCKS={free}\n"));
         }

@@ -6,6 +6,7 @@ use super::exit::Outcome;
 use super::manual::{Part, Section, exit_status};
 use super::options::{self, INPUT, OUTPUT, flag, value};
 use super::registry::Tool;
+use crate::block::scarce::default_threads;
 use crate::pack::{Packed, encode};
 use clap::{ArgMatches, Command, value_parser};
 use std::io::Write;
@@ -61,7 +62,7 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
 
 /// The number of threads: as asked for, or one for each processor.
 pub(super) fn threads(matches: &ArgMatches) -> usize {
-    options::get_threads(matches).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    options::get_threads(matches).unwrap_or_else(default_threads)
 }
 
 fn tell(packed: &Packed, context: &Context) {

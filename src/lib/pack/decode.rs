@@ -318,11 +318,15 @@ fn decode_frames(file: &File, len: u64, threads: usize, image: &Image<'_>) -> Re
         return work();
     }
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let results = workers.into_iter().map(|worker| match worker.join() {
+        // This thread is one of them; where others can't be started, it does their work.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let workers: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = work();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, _>| match worker.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
-        });
+        };
+        let results = std::iter::once(own).chain(workers.into_iter().map(join));
         // All are waited for before the first error is given.
         results.collect::<Vec<_>>().into_iter().collect()
     })

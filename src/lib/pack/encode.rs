@@ -57,9 +57,11 @@ pub fn encode(source: &dyn BlockSource, out: &mut (dyn Write + Send), threads: u
         encode_some(source, &turn);
     } else {
         std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| encode_some(source, &turn));
+            // This thread is one of them; where others can't be started, it does their work.
+            for _ in 1..threads {
+                let _fewer = std::thread::Builder::new().spawn_scoped(scope, || encode_some(source, &turn));
             }
+            encode_some(source, &turn);
         });
     }
     let mut packed = turn.finish()?;
@@ -108,6 +110,10 @@ impl Encoder {
         self.plain.clear();
         self.compressed.clear();
         let mut packed = Packed::default();
+        if source.skip_holes(BlockNr(begin)).0 >= end {
+            packed.nr_skipped = end - begin;
+            return packed;
+        }
         let (plain, numbers) = (&mut self.plain, &mut self.numbers);
         source.read_many(&self.locations, &mut |location, result| {
             match result.map(|block| (block, block::identify(block))) {

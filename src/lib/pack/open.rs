@@ -8,12 +8,12 @@ use crate::block::direct::DirectSource;
 use crate::block::mapped::MappedSource;
 use crate::block::memory::MemorySource;
 use crate::block::open::{FileError, FileKind, OpenFile};
+use crate::block::scarce::default_threads;
 use crate::block::{self, BlockSource};
 use crate::format::BLOCK_SIZE;
 use crate::format::foreign::{self, Foreign};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::num::NonZero;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -132,7 +132,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
         return Err(OpenError::Xml { path });
     }
     if opened.kind == FileKind::Regular {
-        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = default_threads();
         if is_pack(&head) {
             let source = super::decode(&opened.file, opened.len, threads);
             return in_memory(source.map_err(|source| OpenError::Pack { path, source })?, Form::Pack, 0);

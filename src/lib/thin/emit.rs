@@ -102,8 +102,7 @@ impl<'a> Emitter<'a> {
         progress: &'a dyn Progress,
     ) -> Self {
         let lists = Lists { outer_begins: true, inner_begins: true };
-        // Asking rayon would start its threads, which a small dump does not need.
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = rayon::current_num_threads();
         Emitter {
             source,
             limits: None,

@@ -53,6 +53,10 @@ impl Scan {
                 let end = ((task + 1) * TASK_BLOCKS).min(nr_blocks);
                 let blocks: Vec<BlockNr> = (task * TASK_BLOCKS..end).map(BlockNr).collect();
                 let mut found = Vec::with_capacity(blocks.len());
+                if source.skip_holes(BlockNr(task * TASK_BLOCKS)).0 >= end {
+                    found.resize(blocks.len(), Found::default());
+                    return found;
+                }
                 source.read_many(&blocks, &mut |location, content| {
                     found.push(content.map(|content| look(content, location)).unwrap_or_default());
                     ControlFlow::Continue(())
