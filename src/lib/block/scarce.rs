@@ -57,7 +57,8 @@ fn out_of_memory(size: usize) -> ! {
     }
     let end = b" bytes more are needed. Free some, or raise the limit (ulimit -v).\n";
     for part in [&b"out of memory: "[..], &text[at..], end] {
-        let _unheard = rustix::io::write(rustix::stdio::stderr(), part);
+        // SAFETY: so many bytes are there. That nobody can hear it is no matter.
+        unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
     }
     // SAFETY: ends the process at once, without looking at any of our memory.
     unsafe { libc::_exit(1) }

@@ -8,7 +8,7 @@ use super::emit::{Emitter, emit};
 use super::judge::{Bounds, judge_mapped_blocks};
 use super::load::{self, Devices, Roots, Snapshot, SnapshotError};
 use super::model::{Device, Lowered, Pool, lowered};
-use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage};
+use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage_put_back};
 use super::text::{Format, Writer};
 use crate::base::{Area, BlockNr, Code, Finding, Findings, Progress, Severity, ThinId};
 use crate::block::{BlockSource, ReadError};
@@ -111,7 +111,8 @@ pub fn dump_salvaged(
         data_block_size: options.data_block_size,
         nr_data_blocks: options.nr_data_blocks,
     };
-    let Salvage { mut document, account, findings } = salvage(source, &salvage_options, progress)?;
+    let (Salvage { mut document, account, findings }, source) = salvage_put_back(source, &salvage_options, progress)?;
+    let source = &source;
     let mut missing = Vec::new();
     if let Some(wanted) = &options.devices {
         let found =

@@ -1,7 +1,7 @@
 //! Repairing a pool: a salvage, written to another device.
 
 use super::restore::{RestoreError, RestoreOutcome, restore_document};
-use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage};
+use super::salvage::{Account, Salvage, SalvageError, SalvageOptions, salvage_put_back};
 use crate::base::{Findings, Progress};
 use crate::block::{BlockOutput, BlockSource};
 
@@ -38,8 +38,8 @@ pub fn repair(
     options: &SalvageOptions,
     progress: &dyn Progress,
 ) -> Result<Repaired, RepairError> {
-    let Salvage { mut document, account, findings } = salvage(source, options, progress)?;
-    let written = restore_document(source, &mut document, output, progress)?;
+    let (Salvage { mut document, account, findings }, source) = salvage_put_back(source, options, progress)?;
+    let written = restore_document(&source, &mut document, output, progress)?;
     Ok(Repaired { account, findings, written })
 }
 

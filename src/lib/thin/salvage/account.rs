@@ -102,6 +102,8 @@ pub struct Account {
     pub pool: PoolFields,
     /// Fields that were given, and are lower than the superblock has them.
     pub lowered: Vec<Lowered>,
+    /// Blocks that had changed places: where each belongs, and where it was.
+    pub misplaced: Vec<(BlockNr, BlockNr)>,
     /// Every device.
     pub devices: Vec<DeviceAccount>,
 }
@@ -122,6 +124,9 @@ impl Account {
                 self.mapping_root, self.details_root
             );
             text.push_str(&self.guesses());
+        }
+        for (home, place) in &self.misplaced {
+            let _ = writeln!(text, "block {home} was in the place of block {place}, and was taken from there");
         }
         let whole = self.devices.iter().filter(|device| device.is_whole() && device.recovered == 0).count();
         for device in self.devices.iter().filter(|device| !device.is_whole() || device.recovered > 0) {
@@ -169,6 +174,7 @@ impl Account {
             "transaction_id": field_json(self.pool.transaction_id),
             "data_block_size": field_json(self.pool.data_block_size),
             "nr_data_blocks": field_json(self.pool.nr_data_blocks),
+            "misplaced_blocks": self.misplaced.iter().map(|(home, place)| json!([home.0, place.0])).collect::<Vec<_>>(),
             "anything_lost": self.anything_lost(),
             "devices": self.devices.iter().map(device_json).collect::<Vec<_>>(),
         })

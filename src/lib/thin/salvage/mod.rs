@@ -8,12 +8,14 @@ mod account;
 mod candidates;
 mod devices;
 mod limits;
+mod misplaced;
 mod orphans;
 mod pool;
 mod scan;
 
 pub use account::{Account, DeviceAccount, Field, Origin, PoolFields};
 pub use candidates::{Candidate, json as candidates_json, table as candidates_table};
+pub use misplaced::salvage_put_back;
 
 use super::document::{Document, DocumentDevice, Leaves};
 use super::load::{self, Devices, Roots};
@@ -258,6 +260,7 @@ impl Work<'_> {
             details_root: self.roots.details,
             pool: fields,
             lowered: self.superblock.map_or_else(Vec::new, |superblock| lowered(&Pool::of(superblock), &pool)),
+            misplaced: Vec::new(),
             devices: Vec::new(),
         };
         let beyond = walked.limits.beyond_by_block();
