@@ -18,18 +18,19 @@ mod support;
 mod targeted;
 
 use dmeta::base::{Area, BlockNr, Code, KeyRange, NoProgress, Progress, Severity, ThinId};
-use dmeta::format::block::{BlockKind, le64};
+use dmeta::format::block::{BlockKind, le32, le64};
 use dmeta::thin::check::{CheckOptions, check, fails};
 use dmeta::thin::dump::{DumpOptions, dump};
 use dmeta::thin::load::Snapshot;
 use dmeta::thin::report::{DeviceReport, Report, Verdict};
 use image::{Image, set64};
 use model::Use;
-use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use support::json_document::holds_what_is_documented;
+use support::{finish, tool};
 use targeted::Scene;
 
 const HELD: CheckOptions = CheckOptions {
@@ -248,38 +249,6 @@ fn options_leave_out_what_they_say() {
     assert!(!device(&report, 0).is_damaged());
 }
 
-/// The rows of the first table in a section of the document, without its head.
-fn table<'a>(document: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
-    let section = document.split(heading).nth(1).unwrap_or_else(|| panic!("no section {heading}"));
-    let rows = section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
-    rows.skip(2).map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
-}
-
-/// The members of the objects that `value` is or holds, which must be those that the document lists under `heading`.
-fn holds_what_is_documented(document: &str, heading: &str, values: &[&Value]) {
-    let documented: Vec<(&str, &str)> =
-        table(document, heading).iter().map(|row| (row[0].trim_matches('`'), row[1])).collect();
-    let mut names: Vec<&str> = documented.iter().map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    for value in values {
-        let object = value.as_object().unwrap();
-        let mut printed: Vec<&str> = object.keys().map(String::as_str).collect();
-        printed.sort_unstable();
-        assert_eq!(printed, names, "{heading}");
-        for (name, kinds) in &documented {
-            let kind = match &object[*name] {
-                Value::Null => "null",
-                Value::Bool(_) => "boolean",
-                Value::Number(_) => "number",
-                Value::String(_) => "string",
-                Value::Array(_) => "array",
-                Value::Object(_) => "object",
-            };
-            assert!(kinds.split(" or ").any(|documented| documented == kind), "{heading} {name} is a {kind}");
-        }
-    }
-}
-
 /// `BLESS=1` in the environment writes the table of codes anew.
 #[test]
 fn the_document_of_the_json_form_is_complete() {
@@ -353,4 +322,49 @@ fn garbage_where_nothing_is_kept_is_harmless() {
         }
     });
     assert_eq!(check_all(image).json().to_string(), sound);
+}
+
+#[test]
+fn what_a_volume_manager_runs_mends_stale_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool.img");
+    let stale = targeted::all()
+        .filter(|(_, code, _)| [Code::SpaceMapFree, Code::SpaceMapFirstFree, Code::SpaceMapAllocated].contains(code));
+    let mut runs = 0;
+    for (name, ..) in stale {
+        let image = damaged(name);
+        fs::write(&path, image.to_bytes().unwrap()).unwrap();
+        let check = |more: &[&str]| finish(tool("thin_check").args(more).arg(&path));
+        check(&[]).expect_code(1);
+        let silent = check(&["-q", "--clear-needs-check-flag"]);
+        silent.expect_code(0).expect("silence", |run| run.stdout.is_empty() && run.stderr.is_empty());
+        check(&[]).expect_code(0).expect(name, |run| run.stderr.contains("verdict: clean"));
+        runs += 1;
+    }
+    assert!(runs >= 5, "{runs}");
+}
+
+#[test]
+fn version_1_is_as_good_as_2() {
+    let mut scene = scene();
+    let held = le64(&scene.image.block(0), 56);
+    for superblock in [0, held] {
+        scene.image.edit(superblock, BlockKind::ThinSuperblock, |bytes| bytes[40] = 1);
+    }
+    let report = check_all(&scene.image);
+    assert_eq!(report.verdict(), Verdict::Clean, "{}", report.text());
+    let mut out = Vec::new();
+    dump(&scene.image, &DumpOptions::default(), &mut out, &NoProgress).unwrap();
+    assert!(String::from_utf8(out).unwrap().lines().next().unwrap().contains(" version=\"1\" "));
+}
+
+#[test]
+fn leaves_of_mappings_may_hold_few() {
+    let scene = scene();
+    let leaf = scene.image.block(scene.deep_leaf());
+    let entries = le32(&leaf, 16);
+    // 252 fit: any other node with less than a third of that fails the check.
+    assert!(entries > 0 && entries * 3 < 252, "{entries}");
+    let report = check_all(&scene.image);
+    assert_eq!(report.verdict(), Verdict::Clean, "{}", report.text());
 }

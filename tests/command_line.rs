@@ -211,6 +211,33 @@ fn an_output_file_holds_what_standard_output_would() {
 }
 
 #[test]
+fn a_dump_that_fails_leaves_the_last_good_one() {
+    let (folder, image) = metasnap();
+    let output = folder.path().join("pool.xml");
+    let dump = || finish(tool("thin_dump").arg(&image).arg("-o").arg(&output));
+    dump().expect_code(0);
+    let good = fs::read(&output).unwrap();
+    let mut bytes = fs::read(&image).unwrap();
+    // Every block but the superblock, as a disk that dies would leave it.
+    bytes[4096..].fill(0x5a);
+    fs::write(&image, bytes).unwrap();
+    dump().expect_code(1);
+    assert!(fs::read(&output).unwrap() == good);
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    // A pipe is no file: what comes through it is written as before.
+    let fifo = folder.path().join("fifo");
+    support::make_fifo(&fifo);
+    let reader = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::read(fifo).unwrap()
+    });
+    let (_other, sound) = metasnap();
+    finish(tool("thin_dump").arg(&sound).arg("-o").arg(&fifo)).expect_code(0);
+    assert!(reader.join().unwrap() == good);
+}
+
+#[test]
 fn an_output_that_cannot_be_written_is_named() {
     let (folder, image) = metasnap();
     for output in ["/dev/full", "/missing/out", folder.path().to_str().unwrap()] {

@@ -106,7 +106,7 @@ fn mapped(pool: &PoolText) -> BTreeMap<u64, Vec<u64>> {
 fn foretell(case: &Case, image: &MemorySource, before: &PoolText, victims: &BTreeSet<ThinId>, strategy: Strategy) {
     let what = format!("{}, {victims:?}, {strategy:?}", case.name);
     let options = DeleteOptions { strategy, ..DeleteOptions::default() };
-    let account = predict(&Target::read(image, &NoProgress).unwrap(), victims, options, &NoProgress).unwrap();
+    let account = predict(&Target::read(image, &NoProgress).unwrap(), victims, options, None, &NoProgress).unwrap();
     let is_victim = |id: &u64| victims.contains(&ThinId(*id));
     let (gone, left): (BTreeMap<_, _>, BTreeMap<_, _>) = mapped(before).into_iter().partition(|(id, _)| is_victim(id));
     let mut used: BTreeSet<u64> = left.into_values().flatten().collect();
@@ -155,7 +155,7 @@ fn the_tool_tells_first_and_writes_elsewhere() {
     let metadata = path.to_str().unwrap();
     let before = fs::read(&path).unwrap();
     let run_it = run("thin_delete", ["--dry-run", "--dev-id=0,10-13", metadata]);
-    run_it.expect_code(0).expect("a line for each", |run| run.stdout.lines().count() == 8);
+    run_it.expect_code(0).expect("a line for each", |run| run.stdout.lines().count() == 9);
     let json = run("thin_delete", ["--dry-run", "--json", "--dev-id=0,10-13", metadata]);
     let account: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
     let all = &account["all"];

@@ -72,6 +72,41 @@ fn readme_shows_every_tool_and_no_other() {
     }
 }
 
+/// The tools of the package that callers may look for.
+const PACKAGE: [&str; 21] = [
+    "thin_check",
+    "thin_dump",
+    "thin_restore",
+    "thin_repair",
+    "thin_ls",
+    "thin_rmap",
+    "thin_trim",
+    "thin_delta",
+    "thin_metadata_size",
+    "thin_metadata_pack",
+    "thin_metadata_unpack",
+    "thin_shrink",
+    "thin_migrate",
+    "cache_check",
+    "cache_dump",
+    "cache_restore",
+    "cache_repair",
+    "cache_metadata_size",
+    "cache_writeback",
+    "era_check",
+    "era_dump",
+];
+const PACKAGE_ERA: [&str; 3] = ["era_restore", "era_repair", "era_invalidate"];
+
+#[test]
+fn readme_lists_what_is_not_there_yet_and_nothing_else() {
+    let readme = fs::read_to_string(top().join("README.md")).unwrap();
+    let section = readme.split("### What is not there yet\n").nth(1).unwrap().split("\nSo leave").next().unwrap();
+    for tool in PACKAGE.iter().chain(&PACKAGE_ERA) {
+        assert_eq!(section.contains(&format!("`{tool}`")), find(tool).is_none(), "{tool}");
+    }
+}
+
 /// Paths such as `cli/exit` and `src/lib/cli/exit.rs`.
 fn is_source(word: &str) -> bool {
     let file = word.strip_prefix("src/lib/").unwrap_or(word);

@@ -9,6 +9,7 @@ use dmeta::format::superblock::ThinSuperblock;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
+use support::json_document::holds_what_is_documented;
 use support::{Run, finish, run, tool};
 
 const BLOCKS: usize = 500;
@@ -390,5 +391,27 @@ fn metadata_of_something_else_is_named() {
         repair(&image, &target, &["--data-block-size=128"]).expect_code(1).expect("what it is", named);
         finish(tool("thin_dump").arg("-r").arg(&image)).expect_code(1).expect("what it is", named);
         finish(tool("thin_repair").arg("-i").arg(&image).arg("--list-roots")).expect("what it is", named);
+    }
+}
+
+#[test]
+fn its_json_is_as_documented() {
+    let document = include_str!("../docs/thin_repair.json.md");
+    let folder = tempfile::tempdir().unwrap();
+    let target = output(folder.path(), "out.img", BLOCKS);
+    for damage in ["", "--kind noise --target mapping-leaf --count 3", "--kind noise --target details"] {
+        let image = pool(folder.path(), damage);
+        let account = json(&repair(&image, &target, &["--json"]).expect_code(0).stdout);
+        holds_what_is_documented(document, "## The account", &[&account]);
+        let fields = ["transaction_id", "data_block_size", "nr_data_blocks"].map(|name| &account[name]);
+        holds_what_is_documented(document, "## `transaction_id`, `data_block_size`, `nr_data_blocks`", &fields);
+        let devices: Vec<&Value> = account["devices"].as_array().unwrap().iter().collect();
+        assert!(!devices.is_empty());
+        holds_what_is_documented(document, "## A member of `devices`", &devices);
+        let list = finish(tool("thin_repair").args([Path::new("-i"), &image]).args(["--list-roots", "--json"]));
+        let list = json(&list.expect_code(0).stdout);
+        holds_what_is_documented(document, "## `--list-roots`", &[&list]);
+        let roots: Vec<&Value> = list["roots"].as_array().unwrap().iter().collect();
+        holds_what_is_documented(document, "## A member of `roots`", &roots);
     }
 }

@@ -243,3 +243,98 @@ fn options_change_what_is_written() {
     assert!(first.starts_with(line), "{first}");
     assert!(first.contains("mapped_blocks=\"3\""));
 }
+
+const HEAD: &str = "<superblock uuid=\"\" time=\"0\" transaction=\"0\" version=\"2\" data_block_size=\"128\" nr_data_blocks=\"100\">\n";
+
+/// A document with one device, of these mappings.
+fn one_device(attributes: &str, mappings: &str) -> String {
+    format!(
+        "{HEAD}<device {attributes} mapped_blocks=\"1\" transaction=\"0\" creation_time=\"0\" snap_time=\"0\">\n\
+         {mappings}</device>\n</superblock>\n"
+    )
+}
+
+#[test]
+fn what_other_tools_tolerate_is_taken_and_what_is_no_xml_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (xml, out) = (folder.path().join("in.xml"), output(folder.path(), 100));
+    let single = "<single_mapping origin_block=\"3\" data_block=\"7\" time=\"0\"/>\n";
+    let empty = "<range_mapping origin_begin=\"1\" data_begin=\"1\" length=\"0\" time=\"0\"/>\n";
+    let odd_empty = "<range_mapping length='0' origin_begin='1' data_begin='1' time='0'/>\n";
+    let plain = one_device("dev_id=\"1\"", single);
+    for (text, warning) in [
+        (plain.clone(), None),
+        (one_device("dev_id=\"+1\"", single), None),
+        (one_device("dev_id=\"1\"", &format!("{empty}{single}")), Some("1 range of length 0 is left out")),
+        (one_device("dev_id=\"1\"", &format!("{odd_empty}{single}{empty}")), Some("2 ranges of length 0 are left out")),
+    ] {
+        for piped in [false, true] {
+            fs::write(&xml, &text).unwrap();
+            let restored = if piped { restore_piped(&text, &out) } else { restore(&xml, &out, &[]) };
+            restored.expect_code(0).expect("a warning or none", |run| match warning {
+                Some(warning) => run.stderr.contains(warning),
+                None => run.stderr.is_empty(),
+            });
+            let expected = single.trim_end();
+            let dumped = dump(&out, &[]);
+            assert!(
+                dumped.contains("<device dev_id=\"1\" mapped_blocks=\"1\"") && dumped.contains(expected),
+                "{dumped}"
+            );
+        }
+    }
+    let before = fs::read(&out).unwrap();
+    for (text, words) in [
+        (plain.replace("uuid=\"\"", "uuid=\"a<b\""), "attribute 'uuid' of 'superblock' holds '<'"),
+        (plain.replace("uuid=\"\"", "uuid=\"a\0b\""), "attribute 'uuid' of 'superblock' holds a NUL"),
+        (one_device("dev_id=\"1\" x=\"<\"", single), "attribute 'x' of 'device' holds '<'"),
+    ] {
+        for more in [&[][..], &["--lenient"]] {
+            fs::write(&xml, &text).unwrap();
+            restore(&xml, &out, more).expect_code(1).expect(words, |run| run.stderr.contains(words));
+        }
+    }
+    assert!(fs::read(&out).unwrap() == before);
+}
+
+fn restore_piped(text: &str, output: &Path) -> Run {
+    let input = output.with_extension("piped");
+    fs::write(&input, text).unwrap();
+    let (input, binary, output) = (input.display(), support::BINARY, output.display());
+    finish(Command::new("sh").arg("-c").arg(format!("cat '{input}' | '{binary}' thin_restore -i - -o '{output}'")))
+}
+
+#[test]
+fn an_input_that_is_cut_off_is_told_with_the_place_and_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = output(folder.path(), 100);
+    let before = fs::read(&out).unwrap();
+    let mappings: String = (0..3000u64)
+        .map(|at| format!("<single_mapping origin_block=\"{at}\" data_block=\"{}\" time=\"0\"/>\n", at * 7919 % 100))
+        .collect();
+    let xml = folder.path().join("whole.xml");
+    fs::write(&xml, one_device("dev_id=\"1\"", &mappings)).unwrap();
+    let cut = |command: &str, keep: u64| {
+        let path = folder.path().join("cut.xml.gz");
+        let script = format!("{command} < '{}' > '{}'", xml.display(), path.display());
+        let made = Command::new("sh").arg("-c").arg(script).status().is_ok_and(|status| status.success());
+        let length = fs::metadata(&path).unwrap().len();
+        File::options().write(true).open(&path).unwrap().set_len(length * keep / 100).unwrap();
+        made.then_some(path)
+    };
+    for command in ["gzip -c", "xz -c", "zstd -c"] {
+        for keep in [30, 60, 99] {
+            let Some(path) = cut(command, keep) else { continue };
+            restore(&path, &out, &[])
+                .expect_code(1)
+                .expect("place and next step", |run| run.stderr.contains("line ") && run.stderr.contains("cut off"));
+        }
+    }
+    let empty = folder.path().join("empty.xml");
+    fs::write(&empty, "").unwrap();
+    restore(&empty, &out, &[]).expect_code(1).expect("the next step", |run| {
+        run.stderr.contains("is empty") && run.stderr.contains("again") && !run.stderr.contains("superblock of 4096")
+    });
+    restore_piped("", &out).expect_code(1).expect("the next step", |run| run.stderr.contains("make the dump again"));
+    assert!(fs::read(&out).unwrap() == before);
+}

@@ -32,7 +32,7 @@ impl Scene {
         self.value(leaf, entry)
     }
 
-    fn superblock(&mut self, change: impl FnOnce(&mut [u8; 4096])) {
+    pub fn superblock(&mut self, change: impl FnOnce(&mut [u8; 4096])) {
         self.image.edit(0, BlockKind::ThinSuperblock, change);
     }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test binary uses its own part of this")]
 
 pub mod cases;
+pub mod json_document;
 pub mod pool_text;
 
 use dmeta::base::BlockNr;

@@ -4,6 +4,8 @@ complete -c thin_check -l override-mapping-root -d 'Use this root of the mapping
 complete -c thin_check -l override-details-root -d 'Use this root of the details tree' -r
 complete -c thin_check -l undo -d 'Before mending, save what will be overwritten to this new file' -r -F
 complete -c thin_check -l threads -d 'Use N threads instead of one for each processor; the output is the same' -r
+complete -c thin_check -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck does' -r -f -a "plain\t''
+fsck\t''"
 complete -c thin_check -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_check -l super-block-only -d 'Check only the superblock'
 complete -c thin_check -l skip-mappings -d 'Check only the devices\' details and the top of the mapping tree'

@@ -10,6 +10,8 @@ recount\t''"
 complete -c thin_delete -l transaction-id -d 'Write this transaction id' -r
 complete -c thin_delete -l undo -d 'Before anything is changed, save what will be overwritten to this new file' -r -F
 complete -c thin_delete -l threads -d 'Use N threads instead of one for each processor; the output is the same' -r
+complete -c thin_delete -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck does' -r -f -a "plain\t''
+fsck\t''"
 complete -c thin_delete -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_delete -l ignore-missing -d 'Pass over ids that no device has'
 complete -c thin_delete -l dry-run -d 'Only tell what would come back, for each device and for all of them'

@@ -9,6 +9,8 @@ complete -c thin_dump -l transaction-id -d 'Write this transaction id' -r
 complete -c thin_dump -l data-block-size -d 'Write this size of data blocks' -r
 complete -c thin_dump -l nr-data-blocks -d 'Write this number of data blocks' -r
 complete -c thin_dump -l threads -d 'Use N threads instead of one for each processor; the output is the same' -r
+complete -c thin_dump -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck does' -r -f -a "plain\t''
+fsck\t''"
 complete -c thin_dump -s q -l quiet -d 'Say nothing on standard error'
 complete -c thin_dump -s r -l repair -d 'Read what can be read of damaged metadata'
 complete -c thin_dump -l skip-mappings -d 'Write the devices without their mappings'

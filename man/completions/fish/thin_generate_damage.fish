@@ -33,6 +33,8 @@ metadata-counts\t''"
 complete -c thin_generate_damage -l block -d 'It happens to this block' -r
 complete -c thin_generate_damage -l count -d 'How many blocks it happens to (default: 1)' -r
 complete -c thin_generate_damage -l seed -d 'Another number picks other blocks' -r
+complete -c thin_generate_damage -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck does' -r -f -a "plain\t''
+fsck\t''"
 complete -c thin_generate_damage -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_generate_damage -l create-metadata-leaks -d 'Store other counts for some metadata blocks'
 complete -c thin_generate_damage -l override -d 'Write other roots into the superblock'

@@ -12,6 +12,8 @@ complete -c thin_generate_metadata -l mappings -d 'Mappings of each device' -r
 complete -c thin_generate_metadata -l run-length -d 'How many mappings continue each other, on average' -r
 complete -c thin_generate_metadata -l leaf-fill -d 'How full leaves are: a number, or two, as in 50-90' -r
 complete -c thin_generate_metadata -l change -d 'How many leaves are overwritten in part after a snapshot' -r
+complete -c thin_generate_metadata -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck does' -r -f -a "plain\t''
+fsck\t''"
 complete -c thin_generate_metadata -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_generate_metadata -l format -d 'Write a pool without devices'
 complete -c thin_generate_metadata -l metadata-snapshot -d 'Hold a metadata snapshot, and change every device after it'

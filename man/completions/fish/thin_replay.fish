@@ -34,6 +34,8 @@ complete -c thin_replay -l seed -d 'Another number makes another trace' -r
 complete -c thin_replay -l requests -d 'Requests of a made trace' -r
 complete -c thin_replay -l block-size -d 'Sectors of a data block, for a made trace' -r
 complete -c thin_replay -l threads -d 'Use N threads instead of one for each processor; the output is the same' -r
+complete -c thin_replay -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck does' -r -f -a "plain\t''
+fsck\t''"
 complete -c thin_replay -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_replay -l json -d 'Print the result as JSON'
 complete -c thin_replay -l bare -d 'On threads: do the work only, and do not spin for what it costs'

@@ -50,7 +50,7 @@ pub enum FileError {
         found: &'static str,
     },
     /// It has no bytes.
-    #[error("'{path}' is empty: metadata begins with a superblock of 4096 bytes")]
+    #[error("'{path}' is empty: what wrote it was stopped, or failed; make it again")]
     Empty {
         /// The path.
         path: PathBuf,

@@ -76,7 +76,7 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> anyhow::Resu
 }
 
 /// A name in the same folder that nobody uses.
-fn beside(target: &Path) -> PathBuf {
+pub(super) fn beside(target: &Path) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.part", std::process::id()));
     target.with_file_name(name)

@@ -4,7 +4,7 @@ use super::arguments::{Line, normalise};
 use super::context::Context;
 use super::exit::{self, Ending, Outcome};
 use super::registry::{COMMANDS, TOOLS, Tool, find};
-use super::{VERSION, output};
+use super::{VERSION, options, output};
 use clap::{ArgMatches, Command};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -64,6 +64,8 @@ fn run(arguments: Vec<OsString>) -> Ending {
 
 fn run_tool(tool: &'static Tool, arguments: Vec<OsString>) -> Ending {
     let mut command = tool.command();
+    // Also a command line that is wrong elsewhere tells so by the status that it asks for.
+    exit::set_fsck(asks_for_fsck(&arguments));
     match normalise(&command, arguments) {
         Err(error) => wrong_usage(tool, &error),
         Ok(Line::Version) => show(&format!("{VERSION}\n")),
@@ -73,10 +75,17 @@ fn run_tool(tool: &'static Tool, arguments: Vec<OsString>) -> Ending {
             Ok(matches) => {
                 let context = Context::new(tool.name, &matches);
                 exit::set_quiet(context.is_quiet());
+                exit::set_fsck(options::wants_fsck(&matches));
                 Ending::of((tool.run)(&matches, &context), &context)
             }
         },
     }
+}
+
+/// Whether `--exit-codes=fsck` is there, spelt out.
+fn asks_for_fsck(arguments: &[OsString]) -> bool {
+    let apart = arguments.windows(2).any(|pair| pair[0] == "--exit-codes" && pair[1] == "fsck");
+    apart || arguments.iter().any(|word| word == "--exit-codes=fsck")
 }
 
 fn wrong_usage(tool: &Tool, error: &clap::Error) -> Ending {

@@ -1,8 +1,8 @@
 //! The one place that turns an outcome into an exit status.
 //!
-//! 0 is success and 1 is every kind of failure: damage, bad input, a wrong command line, a bug. No other number is
-//! used. 2 in particular must never be: LVM takes it for ENOENT, "the tool is not installed", and activates the pool
-//! unchecked. A reader that closes our output ends us by SIGPIPE, like any filter.
+//! 0 is success and 1 is every kind of failure: damage, bad input, a wrong command line, a bug. Only who asks for it with
+//! `--exit-codes=fsck` gets the statuses of fsck(8). 2 must never be used: LVM takes it for ENOENT, "the tool is not
+//! installed", and activates the pool unchecked. A reader that closes our output ends us by SIGPIPE, like any filter.
 
 use super::context::Context;
 use super::output;
@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum Outcome {
     /// All is well.
     Success,
+    /// All is well now: damage was found and put right.
+    Mended,
     /// It failed, and the tool has said why: a check that found damage, say.
     Failure,
 }
@@ -26,7 +28,13 @@ pub enum Outcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Success,
-    Failure,
+    Mended,
+    /// Damage was found, and is still there.
+    Damage,
+    /// The tool could not do what it is for.
+    Error,
+    /// The command line is wrong.
+    Usage,
     ClosedPipe,
 }
 
@@ -34,18 +42,19 @@ impl Ending {
     /// A wrong command line: always said, also under `-q`.
     pub(super) fn usage(text: impl AsRef<str>) -> Ending {
         output::complain(text.as_ref());
-        Ending::Failure
+        Ending::Usage
     }
 
     /// The end of a tool's run; prints the error if there is one.
     pub(super) fn of(result: anyhow::Result<Outcome>, context: &Context) -> Ending {
         match result {
             Ok(Outcome::Success) => Ending::Success,
-            Ok(Outcome::Failure) => Ending::Failure,
+            Ok(Outcome::Mended) => Ending::Mended,
+            Ok(Outcome::Failure) => Ending::Damage,
             Err(error) if is_closed_pipe(&error) => Ending::ClosedPipe,
             Err(error) => {
                 context.error(describe(&error));
-                Ending::Failure
+                Ending::Error
             }
         }
     }
@@ -71,6 +80,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
+static FSCK: AtomicBool = AtomicBool::new(false);
 static QUIET: AtomicBool = AtomicBool::new(false);
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
@@ -79,24 +89,37 @@ pub(super) fn set_quiet(quiet: bool) {
     QUIET.store(quiet, Ordering::Relaxed);
 }
 
+/// Whether the statuses of fsck(8) are asked for.
+pub(super) fn set_fsck(fsck: bool) {
+    FSCK.store(fsck, Ordering::Relaxed);
+}
+
+/// The number for an ending. The numbers of fsck(8) that tell of a restart (2) or a signal are not used.
+fn status(ending: &Ending, fsck: bool) -> u8 {
+    match (ending, fsck) {
+        (Ending::Success, _) | (Ending::Mended, false) => 0,
+        (Ending::Mended, true) => 1,
+        (Ending::Damage, true) => 4,
+        (Ending::Error | Ending::ClosedPipe, true) => 8,
+        (Ending::Usage, true) => 16,
+        (_, false) => 1,
+    }
+}
+
 /// Runs the program and gives its exit status, also when it panics.
 pub(super) fn guard(run: impl FnOnce() -> Ending) -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         let mut first = PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         first.get_or_insert_with(|| info.to_string());
     }));
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(Ending::Success) => ExitCode::SUCCESS,
-        Ok(Ending::Failure) => ExitCode::FAILURE,
-        Ok(Ending::ClosedPipe) => {
-            signals::die_of_closed_pipe();
-            ExitCode::FAILURE
-        }
-        Err(_) => {
-            report_bug();
-            ExitCode::FAILURE
-        }
+    let ending = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        report_bug();
+        Ending::Error
+    });
+    if ending == Ending::ClosedPipe {
+        signals::die_of_closed_pipe();
     }
+    ExitCode::from(status(&ending, FSCK.load(Ordering::Relaxed)))
 }
 
 fn report_bug() {
@@ -112,7 +135,7 @@ fn report_bug() {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, Outcome, describe, guard, is_closed_pipe, set_quiet};
+    use super::{Ending, Outcome, describe, guard, is_closed_pipe, set_quiet, status};
     use crate::cli::Context;
     use anyhow::Context as _;
     use std::io;
@@ -147,6 +170,10 @@ mod tests {
     fn outcomes() {
         let context = Context::plain("test");
         assert_eq!(Ending::of(Ok(Outcome::Success), &context), Ending::Success);
-        assert_eq!(Ending::of(Ok(Outcome::Failure), &context), Ending::Failure);
+        assert_eq!(Ending::of(Ok(Outcome::Failure), &context), Ending::Damage);
+        let endings =
+            [Ending::Success, Ending::Mended, Ending::Damage, Ending::Error, Ending::Usage, Ending::ClosedPipe];
+        assert_eq!(endings.each_ref().map(|ending| status(ending, false)), [0, 0, 1, 1, 1, 1]);
+        assert_eq!(endings.each_ref().map(|ending| status(ending, true)), [0, 1, 4, 8, 16, 8]);
     }
 }

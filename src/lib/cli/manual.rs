@@ -145,7 +145,11 @@ pub fn exit_status(more: Vec<Part>) -> Section {
         Part::entry("0", "Success."),
         Part::entry("1", "Failure of any kind: damage was found, the input can't be used, the command line is wrong."),
         Part::entry("141 in a shell", "The reader of the output went away, and SIGPIPE ended the tool silently."),
-        Part::text("No other number is used. In particular 2 is not, which LVM takes for a missing tool."),
+        Part::text(
+            "No other number is used. In particular 2 is not, which LVM takes for a missing tool. With --exit-codes=fsck \
+             the statuses are those of fsck(8): 0, success; 1, damage was put right; 4, damage was found and is still \
+             there; 8, the tool could not do its work; 16, the command line is wrong.",
+        ),
     ];
     parts.extend(more);
     section(EXIT_STATUS, parts)

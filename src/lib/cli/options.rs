@@ -36,8 +36,17 @@ pub(super) fn common(command: Command) -> Command {
         .disable_version_flag(true)
         .arg(flag("help", 'h').help("Print this help"))
         .arg(flag("version", 'V').help("Print the version"))
+        .arg(
+            value("exit-codes", "SCHEME", ["plain", "fsck"], "Exit with 0 or 1 (plain), or as fsck does")
+                .default_value("plain"),
+        )
         .arg(Arg::new("verbosity").short('v').action(ArgAction::Count).hide(true))
         .arg(Arg::new("io-engine").long("io-engine").value_parser(["sync", "async", "spindle"]).hide(true))
+}
+
+/// Whether `--exit-codes=fsck` is given.
+pub(super) fn wants_fsck(matches: &ArgMatches) -> bool {
+    matches.get_one::<String>("exit-codes").is_some_and(|scheme| scheme == "fsck")
 }
 
 /// A long flag without a short form.

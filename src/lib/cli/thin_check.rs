@@ -121,7 +121,7 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     let undo = matches.get_one::<PathBuf>("undo").map(PathBuf::as_path);
     mend(options::get_input(matches)?, fix, &before, undo)?;
     context.note(told);
-    Ok(outcome(fails(left, ignore)))
+    Ok(if fails(left, ignore) { Outcome::Failure } else { Outcome::Mended })
 }
 
 fn outcome(failed: bool) -> Outcome {
@@ -161,7 +161,8 @@ fn manual() -> Vec<Section> {
                      active pool can only be read through its metadata snapshot, with -m.",
                 ),
                 Part::text(
-                    "It writes nothing, unless --clear-needs-check-flag or --auto-repair finds something to mend.",
+                    "It writes nothing, unless --clear-needs-check-flag, --auto-repair or --repair-space-maps finds something \
+                     to mend.",
                 ),
             ],
         },
@@ -178,7 +179,10 @@ fn manual() -> Vec<Section> {
                 Part::entry("tidy-able", "No mapping is lost; leaks, stale counts or a flag should be put right."),
                 Part::entry("usable with loss", "Some mappings are lost or in doubt; the others can be read."),
                 Part::entry("broken", "Nothing can be used as it is."),
-                Part::text("With --json the report is one JSON object on standard output, in place of all this."),
+                Part::text(
+                    "With --json the report is one JSON object on standard output, in place of all this; \
+                     docs/thin_check.json.md describes it.",
+                ),
             ],
         },
         exit_status(vec![Part::text(

@@ -14,8 +14,8 @@ use crate::format::superblock::ThinSuperblock;
 use crate::pack::Form;
 use crate::pdata::commit::{CommitError, Undo};
 use crate::thin::delete::{
-    DeleteError, DeleteOptions, Figures, ImageError, Precheck, Strategy, Target, Wanted, plan_part, precheck, predict,
-    ranges_json, ranges_text, write_image,
+    DeleteError, DeleteOptions, Figures, ImageError, Precheck, Strategy, Target, Wanted, no_room_text, plan_part,
+    precheck, predict, ranges_json, ranges_text, write_image,
 };
 use anyhow::{Context as _, bail};
 use clap::{ArgAction, ArgMatches, Command, value_parser};
@@ -97,6 +97,7 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
     if in_place && !matches!(opened.form, Form::RawFile | Form::BlockDevice) {
         bail!("this is not the metadata itself: unpack it first, or write another image with -o");
     }
+    let mut leaks = None;
     if !matches.get_flag("no-check") {
         let how = if matches.get_flag("quick-check") { Precheck::Quick } else { Precheck::Full };
         match precheck(source, how, progress.as_ref()) {
@@ -104,11 +105,11 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
                 findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.warning(finding));
             }
             Err(DeleteError::NeedsCheck) if allows_damaged(matches) => {}
-            result => result.map_err(|error| explain(error, context))?,
+            result => leaks = result.map_err(|error| explain(error, context))?,
         }
     }
     if matches.get_flag("dry-run") {
-        let account = predict(&target, &victims, delete_options(matches), progress.as_ref());
+        let account = predict(&target, &victims, delete_options(matches), leaks, progress.as_ref());
         drop(progress);
         let account = account.map_err(|error| explain(error, context))?;
         let text = if matches.get_flag("json") { format!("{:#}\n", account.json()) } else { account.text() };
@@ -235,7 +236,7 @@ fn delete_in_place(
 ) -> anyhow::Result<Figures> {
     let path = options::get_input(matches)?;
     let mut output = FileOutput::open(path, None).context("the metadata cannot be changed")?;
-    let mut ranges = freed_ranges(matches)?;
+    let ranges = freed_ranges(matches)?;
     let mut done: Option<Figures> = None;
     let mut freed: Vec<Range<u64>> = Vec::new();
     let mut left = victims.clone();
@@ -249,14 +250,15 @@ fn delete_in_place(
         freed.extend(more);
         left = rest;
     }
-    if let Some(file) = &mut ranges {
+    if let Some(mut file) = ranges {
         let size = Sectors(u64::from(ThinSuperblock::view(before).data_block_size.get()));
         freed.sort_unstable_by_key(|range| range.start);
         let text = match matches.get_flag("json") {
             true => format!("{:#}\n", ranges_json(&freed, size)),
             false => ranges_text(&freed, size),
         };
-        file.write_all(text.as_bytes()).and_then(|()| file.flush()).context(AFTERWARDS)?;
+        file.write_all(text.as_bytes()).context(AFTERWARDS)?;
+        file.finish().context(AFTERWARDS)?;
     }
     Ok(done.unwrap_or_default())
 }
@@ -312,11 +314,7 @@ fn explain(error: DeleteError, context: &Context) -> anyhow::Error {
     }
     match &error {
         DeleteError::Commit(CommitError::NoFreeBlocks { needed, free }) => {
-            let missing = needed.saturating_sub(*free);
-            let hint = format!(
-                "{missing} metadata blocks are missing: write the pool without the devices to another device with -o"
-            );
-            anyhow::Error::new(error).context(hint)
+            anyhow::anyhow!(no_room_text(*needed, *free))
         }
         _ => error.into(),
     }
@@ -363,7 +361,12 @@ fn manual() -> Vec<Section> {
                 ),
                 Part::text(
                     "Where free metadata blocks don't suffice for all devices at once, they are deleted in several \
-                     transactions, each of which leaves a sound pool.",
+                     transactions, each of which leaves a sound pool. Where they don't suffice for one device, nothing \
+                     is written; -o needs none.",
+                ),
+                Part::text(
+                    "Only a device or a plain image can be changed in place. Packed and compressed images and XML are \
+                     for --dry-run and -o.",
                 ),
                 Part::text(
                     "With --allow-damaged, damage below the devices that are deleted is no obstacle, and so the others \
@@ -376,6 +379,24 @@ fn manual() -> Vec<Section> {
                 Part::text(
                     "The new reference counts are found in one of two ways, whichever should cost less; the result is \
                      the same. drop takes away what the devices refer to, recount counts what the others refer to.",
+                ),
+            ],
+        },
+        Section {
+            title: "OUTPUT",
+            parts: vec![
+                Part::text(
+                    "--dry-run prints a line for each device: its MAPPED blocks; those SHARED with devices that stay, or \
+                     with the metadata snapshot; those FREED; the METADATA blocks freed; and the BYTES of data. A block \
+                     that several of the devices share is in FREED of each, and once in the line of all. What had \
+                     leaked before, and comes back as well where all is counted anew, has a line of its own. A dash \
+                     stands for what was not looked at. --json prints the same as an object; docs/thin_delete.json.md \
+                     describes it.",
+                ),
+                Part::text(
+                    "--freed-ranges writes a line for each range of the data device that became free, ascending: where \
+                     it begins and how long it is, two decimal numbers in bytes with a blank between. With --json it \
+                     is an object, in data blocks.",
                 ),
             ],
         },

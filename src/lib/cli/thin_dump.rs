@@ -9,7 +9,7 @@ use super::output::Output;
 use super::registry::Tool;
 use crate::thin::dump::{DumpError, DumpOptions, dump, dump_salvaged};
 use crate::thin::text::Format;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{ArgAction, ArgMatches, Command};
 use std::ops::RangeInclusive;
 
@@ -89,19 +89,16 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         }
         Err(DumpError::Damaged(findings)) => {
             findings.iter().take(SHOWN_FINDINGS).for_each(|finding| context.error(finding));
-            bail!(
-                "the metadata is damaged, nothing was written; thin_check tells what is lost, --repair dumps what can be read"
-            )
+            context.error(
+                "the metadata is damaged, nothing was written; thin_check tells what is lost, --repair dumps what can be read",
+            );
+            Ok(Outcome::Failure)
         }
         Err(DumpError::Write(error)) => {
             let message = format!("cannot write {}", output.name());
-            output.abandon();
             Err(error).context(message)
         }
-        Err(error) => {
-            output.abandon();
-            Err(error.into())
-        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -146,7 +143,7 @@ fn manual() -> Vec<Section> {
                 ),
                 Part::text(
                     "Where the metadata is damaged nothing is written that is not true: the run stops with what was found, \
-                     and a file named by -o is left empty.",
+                     and a file named by -o is left as it was. Such a file is replaced only when the dump is whole.",
                 ),
             ],
         },

@@ -1,12 +1,14 @@
 //! `thin_repair`: what can be read of damaged metadata, written to another device.
 
+mod in_place;
+
 use super::context::Context;
 use super::exit::Outcome;
 use super::manual::{Part, Section, exit_status};
 use super::options::{self, INPUT, OUTPUT, flag, value};
 use super::registry::Tool;
 use crate::base::BlockNr;
-use crate::block::FileOutput;
+use crate::block::{FileOutput, OpenOutputError};
 use crate::pack::{self, Access, OpenOptions};
 use crate::thin::repair::{RepairError, Repaired, repair};
 use crate::thin::restore::RestoreError;
@@ -23,6 +25,8 @@ pub(super) const TOOL: Tool = Tool {
     manual,
 };
 
+const IN_PLACE: &str = "in-place";
+const BACKUP: &str = "backup";
 /// Findings that are shown; `thin_check` shows more.
 const SHOWN_FINDINGS: usize = 20;
 
@@ -34,7 +38,13 @@ fn arguments(command: Command) -> Command {
                 .short('i')
                 .required(true),
         )
-        .arg(options::target().required_unless_present("list-roots"))
+        .arg(options::target().required_unless_present_any(["list-roots", IN_PLACE]))
+        .arg(
+            flag(IN_PLACE, "Repair the input itself, after saving all of it with --backup")
+                .conflicts_with_all([OUTPUT, "list-roots"])
+                .requires(BACKUP),
+        )
+        .arg(value(BACKUP, "FILE", path(), "The new file for a copy of the damaged metadata").requires(IN_PLACE))
         .arg(options::quiet())
         .arg(flag("list-roots", "Only list the pairs of roots that the metadata may have had, the best first"))
         .arg(
@@ -72,21 +82,38 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         context.print(text)?;
         return Ok(Outcome::Success);
     }
-    let input_file = std::fs::metadata(input).ok();
-    let mut file = FileOutput::open(output, input_file.as_ref())?;
     let salvage_options = SalvageOptions {
         roots: matches.get_one("root").copied(),
         transaction_id: matches.get_one("transaction-id").copied(),
         data_block_size: matches.get_one("data-block-size").copied(),
         nr_data_blocks: matches.get_one("nr-data-blocks").copied(),
     };
-    let progress = context.progress(false);
-    let result = repair(opened.source.as_ref(), &mut file, &salvage_options, progress.as_ref());
-    drop(progress);
-    let repaired = result.map_err(|error| explain(error, output))?;
+    let repaired = if matches.get_flag(IN_PLACE) {
+        in_place::repair_in_place(opened, input, options::path(matches, BACKUP), &salvage_options, context)?
+    } else {
+        let input_file = std::fs::metadata(input).ok();
+        let mut file = FileOutput::open(output, input_file.as_ref()).map_err(offer_in_place)?;
+        let progress = context.progress(false);
+        let result = repair(opened.source.as_ref(), &mut file, &salvage_options, progress.as_ref());
+        drop(progress);
+        result.map_err(|error| explain(error, output))?
+    };
     tell(&repaired, json, context)?;
     let failed = matches.get_flag("fail-on-loss") && repaired.account.anything_lost();
-    Ok(if failed { Outcome::Failure } else { Outcome::Success })
+    Ok(match (failed, matches.get_flag(IN_PLACE)) {
+        (true, _) => Outcome::Failure,
+        (false, true) => Outcome::Mended,
+        (false, false) => Outcome::Success,
+    })
+}
+
+fn offer_in_place(error: OpenOutputError) -> anyhow::Error {
+    match error {
+        OpenOutputError::SameAsInput(_) => {
+            anyhow::anyhow!("{error}; --in-place --backup FILE saves the input to FILE and repairs it")
+        }
+        _ => error.into(),
+    }
 }
 
 fn explain(error: RepairError, output: &Path) -> anyhow::Error {
@@ -136,11 +163,22 @@ fn manual() -> Vec<Section> {
             ],
         },
         Section {
+            title: "REPAIR IN PLACE",
+            parts: vec![Part::text(
+                "Where there is no room for another device, --in-place repairs the input itself. All of it is copied to \
+                 the file that --backup names first, which must not exist yet and should be on another disk; blocks that \
+                 cannot be read are zeros there. If the run ends too early, the input holds no valid metadata: run \
+                 thin_repair again with the copy as input and the device as output. The result is put together in \
+                 memory.",
+            )],
+        },
+        Section {
             title: "OUTPUT",
             parts: vec![Part::text(
                 "Where something was damaged, standard error tells what, and for every device that is not as it was \
                  the number of mappings found, expected, taken from orphaned leaves and lost, and the virtual blocks \
-                 that are lost.",
+                 that are lost. --json prints an object instead, and so it does for --list-roots; \
+                 docs/thin_repair.json.md describes both.",
             )],
         },
         exit_status(vec![]),

@@ -77,6 +77,11 @@ fn warn(outcome: &RestoreOutcome, context: &Context) {
     if outcome.uuid_dropped {
         context.warning("the uuid is not written: a superblock has room for 16 bytes, as a text or a UUID");
     }
+    if outcome.empty_runs > 0 {
+        let (count, s) =
+            (outcome.empty_runs, if outcome.empty_runs == 1 { " of length 0 is" } else { "s of length 0 are" });
+        context.warning(format_args!("{count} range{s} left out: what wrote the input may be at fault"));
+    }
     for recount in outcome.recounts.iter().take(TOLD_RECOUNTS) {
         context.warning(format_args!(
             "device {} says that it has {} mappings, and has {}, which was written",

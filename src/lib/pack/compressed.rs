@@ -53,10 +53,25 @@ impl Compression {
     /// The reader returned gives an error where the data are damaged or end too early.
     pub fn reader<'a>(self, input: impl BufRead + Send + 'a) -> Box<dyn Read + Send + 'a> {
         match self {
-            Compression::Gzip => Box::new(MultiGzDecoder::new(input)),
-            Compression::Xz => Box::new(XzReader::new_mem_limit(input, true, WINDOW_KIB)),
-            Compression::Zstd => Box::new(ZstdReader::new(input)),
+            Compression::Gzip => Box::new(Explained(MultiGzDecoder::new(input))),
+            Compression::Xz => Box::new(Explained(XzReader::new_mem_limit(input, true, WINDOW_KIB))),
+            Compression::Zstd => Box::new(Explained(ZstdReader::new(input))),
         }
+    }
+}
+
+/// Says of compressed data that end too early what that means.
+struct Explained<R>(R);
+
+impl<R: Read> Read for Explained<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.0.read(out).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(
+                error.kind(),
+                "the compressed data end too early: the file is cut off, copy or make it again",
+            ),
+            _ => error,
+        })
     }
 }
 
@@ -95,7 +110,11 @@ impl<R: BufRead> ZstdReader<R> {
 }
 
 fn damaged(error: FrameDecoderError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+    let ends_early = std::iter::successors(std::error::Error::source(&error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::UnexpectedEof);
+    let kind = if ends_early { io::ErrorKind::UnexpectedEof } else { io::ErrorKind::InvalidData };
+    io::Error::new(kind, error.to_string())
 }
 
 impl<R: BufRead> Read for ZstdReader<R> {

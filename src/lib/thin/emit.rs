@@ -88,7 +88,6 @@ pub(super) struct Emitter<'a> {
     weight: usize,
     /// What the batches weigh that are not written yet.
     weight_of_batches: usize,
-    batches_at_once: usize,
     /// A run that may go on in the next batch.
     open_run: Option<OpenRun>,
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -102,7 +101,6 @@ impl<'a> Emitter<'a> {
         progress: &'a dyn Progress,
     ) -> Self {
         let lists = Lists { outer_begins: true, inner_begins: true };
-        let threads = rayon::current_num_threads();
         Emitter {
             source,
             limits: None,
@@ -114,7 +112,6 @@ impl<'a> Emitter<'a> {
             lists,
             weight: 0,
             weight_of_batches: 0,
-            batches_at_once: threads * BATCHES_PER_THREAD,
             open_run: None,
             buffers: Mutex::default(),
         }
@@ -135,7 +132,7 @@ impl<'a> Emitter<'a> {
         self.open.units.push(unit);
         if self.weight >= BATCH_LEAVES {
             self.end_batch();
-            if self.batches.len() >= self.batches_at_once {
+            if is_enough(self.batches.len()) {
                 return self.write_batches();
             }
         }
@@ -213,6 +210,12 @@ impl<'a> Emitter<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether so many batches are enough work for all threads.
+fn is_enough(batches: usize) -> bool {
+    // Asking rayon starts its threads, which a small dump does not need.
+    batches >= BATCHES_PER_THREAD && batches >= BATCHES_PER_THREAD * rayon::current_num_threads()
 }
 
 /// The name of a shared run: people count from 1.
@@ -381,5 +384,19 @@ impl Renderer<'_> {
             ControlFlow::Continue(())
         });
         failed.map_or(Ok(()), |(location, error)| Err(DumpError::Vanished(location, error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BATCHES_PER_THREAD, is_enough};
+
+    #[test]
+    fn what_is_kept_in_memory_grows_with_the_threads_that_were_asked_for() {
+        for threads in [1, 2, 7] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let enough = pool.install(|| (1..100).find(|batches| is_enough(*batches)));
+            assert_eq!(enough, Some(threads * BATCHES_PER_THREAD));
+        }
     }
 }

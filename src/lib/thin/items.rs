@@ -57,6 +57,9 @@ pub trait PoolSink {
         let _ = definitions;
     }
 
+    /// A range of length 0, which means nothing (docs/format.md 9) and is given to nobody else.
+    fn empty_run(&mut self) {}
+
     /// That was all.
     ///
     /// # Errors

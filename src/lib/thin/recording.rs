@@ -191,6 +191,10 @@ impl<S: PoolSink> PoolSink for Recorder<'_, S> {
         self.sink.upcoming(definitions);
     }
 
+    fn empty_run(&mut self) {
+        self.sink.empty_run();
+    }
+
     fn end(&mut self) -> Result<(), S::Error> {
         self.put(END, &[]);
         self.sink.end()

@@ -1,18 +1,21 @@
 //! What would come back, for each device and for all of them.
 //!
 //! A data block that several victims share comes back once; it is counted for each of these devices, and once for the
-//! whole.
+//! whole. What had leaked before and comes back as well, because all references are counted anew, is no device's and is
+//! kept apart.
 
-use super::{DeleteError, DeleteOptions, Deletion, Figures, Strategy, Target, plan_with_forest};
+use super::cost::Estimate;
+use super::exclusive::Exclusive;
+use super::{DeleteError, DeleteOptions, Figures, Leaks, Strategy, Target, plan_with_forest};
 use crate::base::{BlockNr, Progress, Sectors, ThinId};
 use crate::block::BlockSource;
 use crate::format::node::Node;
+use crate::pdata::commit::CommitError;
 use crate::pdata::forest::Forest;
+use crate::thin::load::DeviceRoots;
 use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSlice;
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::ops::{ControlFlow, Range};
 
 /// Leaves that one task reads: 2 MiB.
@@ -38,6 +41,15 @@ impl DeviceAccount {
     }
 }
 
+/// Blocks that nothing used before, although they were counted, and that come back as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leaked {
+    /// Of the data device.
+    pub data: u64,
+    /// Of the metadata, as far as they were looked for.
+    pub metadata: u64,
+}
+
 /// What would come back.
 #[derive(Clone, Debug)]
 pub struct Account {
@@ -47,57 +59,100 @@ pub struct Account {
     pub figures: Figures,
     /// Ascending ranges of data blocks that would become free.
     pub freed: Vec<Range<u64>>,
+    /// Of the blocks that would become free: those that had leaked before.
+    pub leaked: Leaked,
+    /// The free metadata blocks that deleting all of them at once needs, and those that there are, where these don't
+    /// suffice. The figures for metadata are then those of the devices' own nodes.
+    pub no_room: Option<(u64, u64)>,
     /// Size of a data block.
     pub data_block_size: Sectors,
 }
 
-/// Finds out what deleting `victims` would give back. Nothing is written.
+/// Finds out what deleting `victims` would give back. Nothing is written. `leaks` are those that a check has found.
 ///
 /// # Errors
-/// As [`plan`](super::plan).
+/// As [`plan`](super::plan), but for room: none is needed here.
 pub fn predict(
     target: &Target<'_>,
     victims: &BTreeSet<ThinId>,
     options: DeleteOptions,
+    leaks: Option<Leaks>,
     progress: &dyn Progress,
 ) -> Result<Account, DeleteError> {
     let mut options = DeleteOptions { note_freed: true, ..options };
-    // What only one device has is known without looking at its mappings.
-    if options.strategy == Strategy::Auto && victims.len() > 1 {
-        options.strategy = Strategy::Drop;
+    if options.strategy == Strategy::Auto {
+        // Without leaks both come to the same, and dropping looks at the victims' mappings anyway.
+        let no_leaks = leaks == Some(Leaks::default());
+        options.strategy = if no_leaks { Strategy::Drop } else { Estimate::of(target, victims).best() };
     }
-    let (deletion, forest) = plan_with_forest(target, victims, options, progress)?;
-    Ok(account(target, victims, &deletion, forest.as_ref(), progress))
+    let account = Account {
+        devices: Vec::new(),
+        figures: Figures::default(),
+        freed: Vec::new(),
+        leaked: Leaked::default(),
+        no_room: None,
+        data_block_size: Sectors(u64::from(target.superblock.data_block_size.get())),
+    };
+    let (deletion, forest) = match plan_with_forest(target, victims, options, progress) {
+        Err(DeleteError::Commit(CommitError::NoFreeBlocks { needed, free })) => {
+            let exclusive = Exclusive::of(target, victims, progress)?;
+            let figures = figures_without_room(target, victims, &exclusive);
+            let devices = devices(target, victims, &Below::of_exclusive(target, &exclusive));
+            return Ok(Account { devices, figures, freed: exclusive.freed, no_room: Some((needed, free)), ..account });
+        }
+        planned => planned?,
+    };
+    let account = Account { figures: deletion.figures(), freed: deletion.freed().to_vec(), ..account };
+    progress.section("mappings", 0);
+    if let Some(forest) = forest {
+        let below = Below::of(target, &forest, deletion.freed(), &|_| true);
+        return Ok(Account { devices: devices(target, victims, &below), ..account });
+    }
+    // All was counted anew, so what had leaked comes back, too: only what the devices themselves have tells it apart.
+    Ok(match Exclusive::of(target, victims, progress) {
+        Ok(exclusive) => Account {
+            devices: devices(target, victims, &Below::of_exclusive(target, &exclusive)),
+            leaked: Leaked {
+                data: account.figures.data_freed().saturating_sub(exclusive.nr_data()),
+                metadata: leaks.map_or(0, |leaks| leaks.metadata),
+            },
+            ..account
+        },
+        Err(_) => Account { devices: unlooked(target, victims), ..account },
+    })
 }
 
-fn account(
-    target: &Target<'_>,
-    victims: &BTreeSet<ThinId>,
-    deletion: &Deletion,
-    forest: Option<&Forest>,
-    progress: &dyn Progress,
-) -> Account {
-    let figures = deletion.figures();
-    let below = forest.filter(|_| victims.len() > 1).map(|forest| {
-        progress.section("mappings", 0);
-        Below::of(target, forest, deletion.freed())
-    });
-    let devices = victims.iter().filter_map(|id| Some((id, target.devices.by_id.get(id)?)));
-    let devices = devices.map(|(id, device)| {
-        let mapped = device.details.map_or(0, |details| details.mapped_blocks.get());
-        let (freed, metadata_freed) = match (&below, device.root) {
-            (Some(below), Some(root)) => (Some(below.freed(root)), Some(below.nodes(root))),
-            (None, _) if victims.len() == 1 => (Some(figures.data_freed().min(mapped)), Some(figures.metadata_freed())),
-            _ => (None, None),
-        };
-        DeviceAccount { id: *id, mapped, freed, metadata_freed }
-    });
-    Account {
-        devices: devices.collect(),
-        figures,
-        freed: deletion.freed().to_vec(),
-        data_block_size: Sectors(u64::from(target.superblock.data_block_size.get())),
+/// Blocks in use, where the change itself cannot be put together.
+fn figures_without_room(target: &Target<'_>, victims: &BTreeSet<ThinId>, exclusive: &Exclusive) -> Figures {
+    let data_before = target.superblock.data_space_map.nr_allocated.get();
+    let metadata_before = target.superblock.metadata_space_map.nr_allocated.get();
+    Figures {
+        devices: victims.len() as u64,
+        data_before,
+        data_after: data_before.saturating_sub(exclusive.nr_data()),
+        metadata_before,
+        metadata_after: metadata_before.saturating_sub(exclusive.nr_nodes()),
     }
+}
+
+fn devices(target: &Target<'_>, victims: &BTreeSet<ThinId>, below: &Below) -> Vec<DeviceAccount> {
+    let mut devices = unlooked(target, victims);
+    for device in &mut devices {
+        if let Some(root) = target.devices.by_id.get(&device.id).and_then(|roots| roots.root) {
+            (device.freed, device.metadata_freed) = (Some(below.freed(root)), Some(below.nodes(root)));
+        }
+    }
+    devices
+}
+
+/// The devices, before their mappings are looked at.
+fn unlooked(target: &Target<'_>, victims: &BTreeSet<ThinId>) -> Vec<DeviceAccount> {
+    let known = victims.iter().filter_map(|id| Some((id, target.devices.by_id.get(id)?)));
+    let account = |(id, device): (&ThinId, &DeviceRoots)| {
+        let mapped = device.details.map_or(0, |details| details.mapped_blocks.get());
+        DeviceAccount { id: *id, mapped, freed: None, metadata_freed: None }
+    };
+    known.map(account).collect()
 }
 
 /// What becomes free below each node that goes.
@@ -107,19 +162,21 @@ struct Below {
 }
 
 impl Below {
-    fn of(target: &Target<'_>, forest: &Forest, freed: &[Range<u64>]) -> Below {
+    /// Counts below the nodes of `forest` that `goes` holds for.
+    fn of(target: &Target<'_>, forest: &Forest, freed: &[Range<u64>], goes: &dyn Fn(BlockNr) -> bool) -> Below {
         let source = target.source;
         let freed = Bits::of(freed, target.superblock.data_space_map.nr_blocks.get());
         let counts = vec![(0, 0); source.nr_blocks().min(u64::from(u32::MAX)) as usize];
         let is_leaf = |block: &BlockNr| forest.info(*block).is_some_and(|info| info.is_leaf());
-        let mut leaves: Vec<BlockNr> = forest.reached().filter(is_leaf).collect();
+        let mut leaves: Vec<BlockNr> = forest.reached().filter(|block| is_leaf(block) && goes(*block)).collect();
         leaves.sort_unstable();
         let look = |blocks: &[BlockNr]| freed_in(source, blocks, &freed);
         let found: Vec<(BlockNr, u64)> = leaves.par_chunks(TASK_LEAVES).flat_map_iter(look).collect();
         let mut below = Below { counts };
         found.into_iter().for_each(|(leaf, freed)| below.put(leaf, (freed, 1)));
-        // A node is reached when the last that led to it was: those below it come after it.
-        for block in forest.reached().rev().filter(|block| !is_leaf(block)) {
+        let mut internal: Vec<BlockNr> = forest.reached().filter(|block| !is_leaf(block) && goes(*block)).collect();
+        internal.sort_by_key(|block| forest.info(*block).and_then(|info| info.height()));
+        for block in internal {
             let children = forest.children(source, block).unwrap_or_default();
             let sum = children.iter().fold((0u64, 1u64), |sum, (_, child)| {
                 (sum.0.saturating_add(below.freed(*child)), sum.1.saturating_add(below.nodes(*child)))
@@ -127,6 +184,10 @@ impl Below {
             below.put(block, sum);
         }
         below
+    }
+
+    fn of_exclusive(target: &Target<'_>, exclusive: &Exclusive) -> Below {
+        Below::of(target, &exclusive.forest, &exclusive.freed, &|block| exclusive.goes(block))
     }
 
     fn put(&mut self, block: BlockNr, found: (u64, u64)) {
@@ -182,74 +243,4 @@ impl Bits {
     fn has(&self, block: u64) -> bool {
         self.0.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 == 1)
     }
-}
-
-impl Account {
-    /// Mapped blocks of all devices.
-    pub fn mapped(&self) -> u64 {
-        self.devices.iter().map(|device| device.mapped).fold(0, u64::saturating_add)
-    }
-
-    /// Mapped blocks of all devices that survivors use as well; `None` where mappings were not looked at.
-    pub fn shared(&self) -> Option<u64> {
-        self.devices.iter().map(DeviceAccount::shared).try_fold(0u64, |sum, shared| Some(sum.saturating_add(shared?)))
-    }
-
-    fn bytes(&self, blocks: u64) -> u64 {
-        blocks.saturating_mul(self.data_block_size.bytes())
-    }
-
-    /// A table for people.
-    pub fn text(&self) -> String {
-        let mut text = row(["DEVICE", "MAPPED", "SHARED", "FREED", "METADATA", "BYTES"].map(String::from));
-        let known = |number: Option<u64>| number.map_or_else(|| "-".to_string(), |number| number.to_string());
-        for device in &self.devices {
-            let bytes = device.freed.map(|freed| self.bytes(freed));
-            let numbers = [device.shared(), device.freed, device.metadata_freed, bytes].map(known);
-            let [shared, freed, metadata, bytes] = numbers;
-            text += &row([device.id.to_string(), device.mapped.to_string(), shared, freed, metadata, bytes]);
-        }
-        let (data, metadata) = (self.figures.data_freed(), self.figures.metadata_freed());
-        let bytes = self.bytes(data);
-        let numbers = [Some(self.mapped()), self.shared(), Some(data), Some(metadata), Some(bytes)].map(known);
-        let [mapped, shared, freed, metadata, bytes] = numbers;
-        text += &row(["all".into(), mapped, shared, freed, metadata, bytes]);
-        let Figures { data_after, metadata_after, .. } = self.figures;
-        let _ = writeln!(text, "in use afterwards: {data_after} data blocks, {metadata_after} metadata blocks");
-        text
-    }
-
-    /// The same as one JSON object.
-    pub fn json(&self) -> Value {
-        let device = |device: &DeviceAccount| {
-            json!({
-                "id": device.id.0,
-                "mapped_blocks": device.mapped,
-                "shared_with_survivors": device.shared(),
-                "freed_data_blocks": device.freed,
-                "freed_metadata_blocks": device.metadata_freed,
-                "freed_bytes": device.freed.map(|freed| self.bytes(freed)),
-            })
-        };
-        let figures = &self.figures;
-        json!({
-            "schema": 1,
-            "data_block_size_sectors": self.data_block_size.0,
-            "devices": self.devices.iter().map(device).collect::<Vec<_>>(),
-            "all": {
-                "devices": figures.devices,
-                "mapped_blocks": self.mapped(),
-                "shared_with_survivors": self.shared(),
-                "freed_data_blocks": figures.data_freed(),
-                "freed_metadata_blocks": figures.metadata_freed(),
-                "freed_bytes": self.bytes(figures.data_freed()),
-            },
-            "data_blocks_in_use": { "before": figures.data_before, "after": figures.data_after },
-            "metadata_blocks_in_use": { "before": figures.metadata_before, "after": figures.metadata_after },
-        })
-    }
-}
-
-fn row([device, mapped, shared, freed, metadata, bytes]: [String; 6]) -> String {
-    format!("{device:>8} {mapped:>12} {shared:>12} {freed:>12} {metadata:>9} {bytes:>18}\n")
 }

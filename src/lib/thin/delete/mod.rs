@@ -7,21 +7,24 @@
 mod account;
 mod cost;
 mod drop;
+mod exclusive;
 mod image;
 mod parts;
 mod precheck;
 mod ranges;
 mod recount;
 mod target;
+mod told;
 mod trees;
 
-pub use account::{Account, DeviceAccount, predict};
+pub use account::{Account, DeviceAccount, Leaked, predict};
 pub use cost::Estimate;
 pub use image::{ImageError, write_image};
 pub use parts::plan_part;
-pub use precheck::{Precheck, precheck};
+pub use precheck::{Leaks, Precheck, precheck};
 pub use ranges::{ranges_json, ranges_text};
 pub use target::{Target, Wanted};
+pub use told::no_room_text;
 
 use crate::base::{BlockNr, Findings, Progress, ThinId};
 use crate::block::BlockOutput;

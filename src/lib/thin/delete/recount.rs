@@ -23,9 +23,9 @@ pub(super) struct Counted {
     pub(super) survivors: Devices,
     /// The nodes of mapping trees that stay.
     pub(super) forest: Forest,
-    data: Counts,
+    pub(super) data: Counts,
     /// References below the devices' roots, and all of the metadata snapshot.
-    metadata: Ledger,
+    pub(super) metadata: Ledger,
     /// Leaves of the upper mapping tree that the metadata snapshot has, too.
     held_leaves: BTreeSet<BlockNr>,
 }

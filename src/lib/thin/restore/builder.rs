@@ -63,6 +63,7 @@ pub(super) struct Builder<'w, 'a> {
     built: Vec<Built>,
     ids: HashSet<u32>,
     recounts: Vec<Recount>,
+    empty_runs: u64,
 }
 
 /// What was built.
@@ -71,6 +72,8 @@ pub(super) struct BuiltPool<'w> {
     pub(super) mapping_root: BlockNr,
     pub(super) details_root: BlockNr,
     pub(super) recounts: Vec<Recount>,
+    /// Ranges of length 0.
+    pub(super) empty_runs: u64,
     /// Leaves of definitions that were written although nothing refers to them.
     pub(super) dead: DeadLeaves,
     pub(super) sealed: SealedImage<'w>,
@@ -95,6 +98,7 @@ impl<'w, 'a> Builder<'w, 'a> {
             built: Vec::new(),
             ids: HashSet::new(),
             recounts: Vec::new(),
+            empty_runs: 0,
         }
     }
 
@@ -105,7 +109,7 @@ impl<'w, 'a> Builder<'w, 'a> {
         let dead = self.definitions.dead_leaves(&self.sink.image);
         let (image, counts) = self.sink.finish();
         let built = finish_pool(image, &counts, pool, self.built)?;
-        Ok(BuiltPool { recounts: self.recounts, dead, ..built })
+        Ok(BuiltPool { recounts: self.recounts, empty_runs: self.empty_runs, dead, ..built })
     }
 
     fn device_id(&self) -> Option<ThinId> {
@@ -248,6 +252,10 @@ impl PoolSink for Builder<'_, '_> {
         self.definitions.warm(definitions, &self.sink.image);
     }
 
+    fn empty_run(&mut self) {
+        self.empty_runs += 1;
+    }
+
     fn end(&mut self) -> Result<(), RestoreFault> {
         Ok(())
     }
@@ -309,5 +317,13 @@ pub(super) fn finish_pool<'w>(
     let details_root = details.finish(&mut NothingShared, &mut image)?;
     let data = DataCounts { nr_blocks: pool.nr_data_blocks, counts };
     let sealed = image.seal(Some(data))?;
-    Ok(BuiltPool { pool, mapping_root, details_root, recounts: Vec::new(), dead: DeadLeaves::new(), sealed })
+    Ok(BuiltPool {
+        pool,
+        mapping_root,
+        details_root,
+        recounts: Vec::new(),
+        empty_runs: 0,
+        dead: DeadLeaves::new(),
+        sealed,
+    })
 }

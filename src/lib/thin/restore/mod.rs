@@ -70,6 +70,8 @@ pub struct RestoreOutcome {
     pub needs_check_dropped: bool,
     /// The input's uuid is longer than what a superblock has room for. It is not written.
     pub uuid_dropped: bool,
+    /// Ranges of length 0 in the input, which mean nothing.
+    pub empty_runs: u64,
     /// Metadata blocks in use.
     pub nr_used: u64,
 }
@@ -204,6 +206,8 @@ fn restore_from(
         Room::AsNeeded(..) => MAX_METADATA_BLOCKS,
     };
     let mut plan = build(ImageWriter::plan(present), options, runs, &DeadLeaves::new(), feed, "reading")?;
+    // What was recorded has none of them any more.
+    let empty_runs = plan.empty_runs;
     let dead = std::mem::take(&mut plan.dead);
     if !dead.is_empty() {
         // Without the leaves that turned out to be of no use other blocks are taken.
@@ -233,7 +237,7 @@ fn restore_from(
     let uuid_dropped = uuid::from_text(&built.pool.uuid).is_none();
     let recounts = built.recounts.clone();
     finish(built)?;
-    Ok(RestoreOutcome { recounts, needs_check_dropped, uuid_dropped, nr_used: needed })
+    Ok(RestoreOutcome { recounts, needs_check_dropped, uuid_dropped, empty_runs, nr_used: needed })
 }
 
 fn build<'w>(

@@ -19,6 +19,12 @@ impl<'a> Attributes<'a> {
         for attribute in XmlAttributes::new(tag, element.len()) {
             let attribute = attribute.map_err(|error| explain(&error, tag, element))?;
             let name = attribute.key.into_inner();
+            // Both have to be written otherwise in XML; other readers refuse them.
+            let forbidden = attribute.value.bytes().find(|byte| matches!(byte, 0 | b'<'));
+            if let Some(byte) = forbidden {
+                let what = if byte == 0 { "a NUL byte" } else { "'<', which is written as &lt;" };
+                return Err(format!("attribute '{name}' of '{element}' holds {what}"));
+            }
             let value = attribute.normalized_value(XmlVersion::Implicit1_0);
             let value = value.map_err(|error| format!("attribute '{name}' of '{element}': {error}"))?;
             left.push((name, value));

@@ -28,7 +28,9 @@ pub enum XmlFault<E> {
 impl<E: fmt::Display> fmt::Display for XmlError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.fault {
-            XmlFault::Io(error) => write!(f, "reading the input failed: {error}"),
+            XmlFault::Io(error) => {
+                write!(f, "line {}, column {}: reading the input failed: {error}", self.line, self.column)
+            }
             XmlFault::Text(what) => write!(f, "line {}, column {}: {what}", self.line, self.column),
             XmlFault::Refused(error) => write!(f, "line {}, column {}: {error}", self.line, self.column),
         }

@@ -116,6 +116,7 @@ impl<'a, R: Read, S: PoolSink> Reader<'a, R, S> {
             let result = match (self.place, element) {
                 (Place::Definition | Place::Device, Canonical::Run(run)) => {
                     if run.length == 0 {
+                        self.sink.empty_run();
                         Ok(())
                     } else {
                         self.sink.run(&run, Position(begin + at as u64))
@@ -155,6 +156,7 @@ impl<'a, R: Read, S: PoolSink> Reader<'a, R, S> {
 
     fn run(&mut self, run: &Run, at: Position) -> Result<(), Fault<S>> {
         if run.length == 0 {
+            self.sink.empty_run();
             return Ok(());
         }
         self.sink.run(run, at).map_err(XmlFault::Refused)
@@ -194,7 +196,7 @@ impl<'a, R: Read, S: PoolSink> Reader<'a, R, S> {
     fn end_of_text(&self) -> Result<bool, Fault<S>> {
         match self.place {
             Place::End => Ok(false),
-            Place::Start => text("the document is empty"),
+            Place::Start => text("the document is empty: what wrote it was stopped, or failed; make the dump again"),
             place => text(format!("the document ends inside '{}': it is incomplete", place.word())),
         }
     }
