@@ -143,6 +143,7 @@ impl<'a> Model<'a> {
     }
 
     /// A problem that makes mappings or devices of the live pool doubtful: others are of dates, or of space maps.
+    #[allow(dead_code, reason = "not every test asks for it")]
     pub fn loss(&self) -> Option<&String> {
         if self.superblock.is_none() {
             return self.problems.first();
