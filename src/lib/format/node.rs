@@ -118,7 +118,7 @@ impl<'a> Node<'a> {
             _ => return Err(NodeFault::Flags(flags)),
         };
         let found = header.value_size.get();
-        if (8 + u64::from(found)) * u64::from(max) + HEADER_SIZE as u64 > BLOCK_SIZE as u64 {
+        if (8 + u64::from(found)).saturating_mul(max.into()) > (BLOCK_SIZE - HEADER_SIZE) as u64 {
             return Err(NodeFault::Capacity { max_entries: max, value_size: found });
         }
         if header.nr_entries.get() > max {

@@ -81,6 +81,11 @@ const _: () = {
     assert!(offset_of!(ThinSuperblock, incompat_flags) == 360);
 };
 
+/// Whether this version is one that there is.
+pub fn version_is_known(version: u32) -> bool {
+    (1..=VERSION).contains(&version)
+}
+
 /// Whether a pool can have this data block size, in sectors.
 pub fn data_block_size_is_valid(sectors: u32) -> bool {
     (DATA_BLOCK_SECTORS_MIN..=DATA_BLOCK_SECTORS_MAX).contains(&sectors)

@@ -5,7 +5,7 @@ use crate::block::BlockSource;
 use crate::format::details::{DETAILS_SIZE, DeviceDetails};
 use crate::format::foreign;
 use crate::format::space_map::MAX_METADATA_BLOCKS;
-use crate::format::superblock::{self, FLAG_NEEDS_CHECK, TIME_LIMIT, ThinSuperblock};
+use crate::format::superblock::{self, FLAG_NEEDS_CHECK, TIME_LIMIT, ThinSuperblock, version_is_known};
 use crate::format::{BLOCK_SECTORS, BlockFault};
 use crate::pdata::forest::{Forest, Root};
 use crate::pdata::ledger::BlockUse;
@@ -77,7 +77,7 @@ fn judge_fields(found: &ThinSuperblock, source: &dyn BlockSource, findings: &mut
         }
     };
     let version = found.version.get();
-    judge(!(1..=2).contains(&version), Code::SuperblockVersion, format!("{version}, known are 1 and 2"));
+    judge(!version_is_known(version), Code::SuperblockVersion, format!("{version}, known are 1 and 2"));
     let features = [found.compat_ro_flags.get(), found.incompat_flags.get()];
     judge(
         features != [0, 0],

@@ -1,9 +1,9 @@
 //! Importing what blkparse prints in its default form.
 
-use super::{Dropped, ImportOptions, TIME_LIMIT, Trace, TraceError, drop_one, is_extent, put_in_order, stream_named};
+use super::{Dropped, ImportOptions, Streams, TIME_LIMIT, Trace, TraceError, drop_one, is_extent, put_in_order};
 use crate::replay::engine::Ns;
 use crate::replay::pool::{Event, Verb, When};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A request that was sent: its stream, the number of its event, and when.
 type Sent = (usize, usize, Ns);
@@ -23,11 +23,11 @@ struct Line<'t> {
 /// # Errors
 /// Where a device has no mapping.
 pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), TraceError> {
-    let (mut trace, mut dropped) = (Trace::default(), Dropped::new());
+    let (mut trace, mut streams, mut dropped) = (Trace::default(), Streams::default(), Dropped::new());
     trace.header.insert("clock".into(), "us".into());
     trace.header.insert("source".into(), "blkparse".into());
     // Where a request is, until it completes: stream, number of its event, time.
-    let mut open: BTreeMap<(String, u64, u64), Vec<Sent>> = BTreeMap::new();
+    let mut open: BTreeMap<(String, u64, u64), VecDeque<Sent>> = BTreeMap::new();
     let mut expected: Vec<BTreeMap<usize, Ns>> = Vec::new();
     for (number, text) in (1..).zip(text.lines()) {
         let Some(line) = read(text) else {
@@ -38,7 +38,7 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         };
         let key = line.extent.map(|(off, len)| (line.device.to_string(), off, len));
         if line.action == "C" {
-            match key.and_then(|key| open.get_mut(&key)).and_then(|open| (!open.is_empty()).then(|| open.remove(0))) {
+            match key.and_then(|key| open.get_mut(&key)).and_then(VecDeque::pop_front) {
                 Some((stream, event, time)) => _ = expected[stream].insert(event, line.time.saturating_sub(time)),
                 None => drop_one(&mut dropped, "completions without a request"),
             }
@@ -58,19 +58,19 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         }
         let name =
             if options.by_process { format!("{}/{}", line.device, line.process) } else { line.device.to_string() };
-        let stream = stream_named(&mut trace.streams, &name, None);
+        let index = streams.named(&name, None);
+        let stream = &mut streams.list[index];
         stream.dev = Some(target.dev);
         for verb in verbs {
             stream.events.push(Event { when: When::At(line.time), verb });
         }
         let event = stream.events.len() - 1;
-        let index = trace.streams.iter().position(|stream| stream.name == name).unwrap_or(0);
-        expected.resize(trace.streams.len(), BTreeMap::new());
+        expected.resize(streams.list.len(), BTreeMap::new());
         if let Some(key) = key {
-            open.entry(key).or_default().push((index, event, line.time));
+            open.entry(key).or_default().push_back((index, event, line.time));
         }
     }
-    for (stream, expected) in trace.streams.iter_mut().zip(expected) {
+    for (stream, expected) in streams.list.iter_mut().zip(expected) {
         let events = std::mem::take(&mut stream.events);
         for (index, event) in events.into_iter().enumerate() {
             stream.events.push(event);
@@ -79,6 +79,7 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         }
         put_in_order(stream, &mut dropped);
     }
+    trace.streams = streams.list;
     Ok((trace, dropped))
 }
 

@@ -1,6 +1,6 @@
 //! Importing I/O logs of fio, versions 2 and 3.
 
-use super::{Dropped, ImportOptions, TIME_LIMIT, Trace, TraceError, drop_one, is_extent, put_in_order, stream_named};
+use super::{Dropped, ImportOptions, Streams, TIME_LIMIT, Trace, TraceError, drop_one, is_extent, put_in_order};
 use crate::replay::engine::Ns;
 use crate::replay::pool::{Event, Verb, When};
 
@@ -20,7 +20,7 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
         }
     };
     let unit = options.unit.unwrap_or_else(|| if timed { find_unit(text) } else { MICRO });
-    let (mut trace, mut dropped) = (Trace::default(), Dropped::new());
+    let (mut trace, mut streams, mut dropped) = (Trace::default(), Streams::default(), Dropped::new());
     trace.header.insert("clock".into(), "us".into());
     trace.header.insert("source".into(), "fio-iolog".into());
     if timed {
@@ -49,7 +49,8 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
             let time = rest.first().and_then(|word| word.parse::<Ns>().ok()).and_then(|time| time.checked_mul(MICRO));
             let time = time.filter(|time| *time < TIME_LIMIT).ok_or_else(|| wrong("wait wants microseconds".into()))?;
             let depth = (!timed).then_some(options.depth);
-            stream_named(&mut trace.streams, name, depth).events.push(Event { when, verb: Verb::Sleep(time) });
+            let index = streams.named(name, depth);
+            streams.list[index].events.push(Event { when, verb: Verb::Sleep(time) });
             continue;
         }
         let Some(target) = options.target(name) else {
@@ -76,10 +77,12 @@ pub fn import(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), T
             }
         };
         let depth = (!timed).then_some(options.depth);
-        let stream = stream_named(&mut trace.streams, name, depth);
+        let index = streams.named(name, depth);
+        let stream = &mut streams.list[index];
         stream.dev = Some(dev);
         stream.events.push(Event { when, verb });
     }
+    trace.streams = streams.list;
     trace.streams.iter_mut().for_each(|stream| put_in_order(stream, &mut dropped));
     Ok((trace, dropped))
 }

@@ -17,7 +17,7 @@ use super::engine::Ns;
 use super::pool::verb::List;
 use super::pool::{Event, StreamStart, Verb, When};
 use crate::base::ThinId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// The first line of a trace.
@@ -137,8 +137,9 @@ impl Trace {
 
     /// Adds the streams of another trace.
     pub fn merge(&mut self, other: Trace) {
+        let mut names: HashSet<String> = self.streams.iter().map(|own| own.name.clone()).collect();
         for mut stream in other.streams {
-            while self.streams.iter().any(|own| own.name == stream.name) {
+            while !names.insert(stream.name.clone()) {
                 stream.name.push('\'');
             }
             self.streams.push(stream);
@@ -211,14 +212,29 @@ fn is_extent(off: u64, len: u64) -> bool {
     len > 0 && off.checked_add(len).is_some_and(|end| end < SECTOR_LIMIT)
 }
 
-/// The stream of that name, which is added where it is not there. In text `#` would begin a comment.
-fn stream_named<'s>(streams: &'s mut Vec<Stream>, name: &str, depth: Option<u64>) -> &'s mut Stream {
-    let name = &name.replace('#', "_");
-    let index = streams.iter().position(|stream| stream.name == *name).unwrap_or_else(|| {
-        streams.push(Stream { name: name.clone(), depth, ..Stream::default() });
-        streams.len() - 1
-    });
-    &mut streams[index]
+/// Streams while a recording is read: found by name, however many there are.
+#[derive(Debug, Default)]
+struct Streams {
+    list: Vec<Stream>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Streams {
+    fn find(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    fn add(&mut self, stream: Stream) -> usize {
+        self.by_name.insert(stream.name.clone(), self.list.len());
+        self.list.push(stream);
+        self.list.len() - 1
+    }
+
+    /// The stream of that name, which is added where it is not there. In text `#` would begin a comment.
+    fn named(&mut self, name: &str, depth: Option<u64>) -> usize {
+        let name = name.replace('#', "_");
+        self.find(&name).unwrap_or_else(|| self.add(Stream { name, depth, ..Stream::default() }))
+    }
 }
 
 /// Lines of several processors or files are not always in order.

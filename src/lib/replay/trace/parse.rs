@@ -1,6 +1,6 @@
 //! Reading the text form.
 
-use super::{MAGIC, Stream, TIME_LIMIT, Trace, TraceError, is_extent};
+use super::{MAGIC, Stream, Streams, TIME_LIMIT, Trace, TraceError, is_extent};
 use crate::base::ThinId;
 use crate::replay::engine::Ns;
 use crate::replay::policy::Policy;
@@ -24,17 +24,18 @@ pub fn parse(text: &str, lenient: bool) -> Result<Trace, TraceError> {
         };
         return Err(TraceError { line: 1, what });
     }
-    let mut reader = Reader { trace: Trace::default(), clocks: Vec::new(), lenient };
+    let mut reader = Reader { header: BTreeMap::new(), streams: Streams::default(), clocks: Vec::new(), lenient };
     for (line, text) in lines {
         let text = text.split('#').next().unwrap_or("");
         let words: Vec<&str> = text.split_whitespace().collect();
         reader.line(&words).map_err(|what| TraceError { line, what })?;
     }
-    Ok(reader.trace)
+    Ok(Trace { header: reader.header, streams: reader.streams.list })
 }
 
 struct Reader {
-    trace: Trace,
+    header: BTreeMap<String, String>,
+    streams: Streams,
     /// The last absolute time of each stream.
     clocks: Vec<Ns>,
     lenient: bool,
@@ -46,8 +47,8 @@ impl Reader {
             [] => Ok(()),
             ["H", rest @ ..] => {
                 let keys = keys(rest)?;
-                self.trace.header.extend(keys.into_iter().map(|(key, value)| (key.to_string(), value.to_string())));
-                match self.trace.header.get("clock").map(String::as_str) {
+                self.header.extend(keys.into_iter().map(|(key, value)| (key.to_string(), value.to_string())));
+                match self.header.get("clock").map(String::as_str) {
                     None | Some("us") => Ok(()),
                     Some(other) => Err(format!("the clock '{other}' is not known, only us")),
                 }
@@ -59,7 +60,7 @@ impl Reader {
     }
 
     fn stream(&mut self, name: &str, keys: &Keys<'_>) -> Result<(), String> {
-        if self.trace.streams.iter().any(|stream| stream.name == name) {
+        if self.streams.find(name).is_some() {
             return Err(format!("there is a stream '{name}' already"));
         }
         let depth = number(keys, "depth")?;
@@ -69,17 +70,16 @@ impl Reader {
             Some(other) => return Err(format!("a stream is open or closed, not '{other}'")),
         };
         let dev = number(keys, "dev")?.map(ThinId);
-        self.trace.streams.push(Stream { name: name.into(), depth, dev, events: Vec::new() });
+        self.streams.add(Stream { name: name.into(), depth, dev, events: Vec::new() });
         self.clocks.push(0);
         Ok(())
     }
 
     /// A stream that was not declared is open.
     fn find(&mut self, name: &str) -> usize {
-        self.trace.streams.iter().position(|stream| stream.name == name).unwrap_or_else(|| {
-            self.trace.streams.push(Stream { name: name.into(), ..Stream::default() });
+        self.streams.find(name).unwrap_or_else(|| {
             self.clocks.push(0);
-            self.trace.streams.len() - 1
+            self.streams.add(Stream { name: name.into(), ..Stream::default() })
         })
     }
 
@@ -96,9 +96,9 @@ impl Reader {
             }
             self.clocks[index] = time;
         }
-        let dev = self.trace.streams[index].dev;
+        let dev = self.streams.list[index].dev;
         match self::verb(verb, keys, dev)? {
-            Some(verb) => self.trace.streams[index].events.push(Event { when, verb }),
+            Some(verb) => self.streams.list[index].events.push(Event { when, verb }),
             None if self.lenient => {}
             None => return Err(format!("there is no verb '{verb}'")),
         }

@@ -122,3 +122,17 @@ CPU0 (253,4):
     let by_process = ImportOptions { by_process: true, ..options(&["253,4:6"]) };
     assert_eq!(read_any(text, &by_process).unwrap().0.streams.len(), 2);
 }
+
+/// Each is found by its name, not by looking at all of them: 60,000 would take minutes.
+#[test]
+fn many_streams_are_read_as_quickly_as_few() {
+    let own: String = (0..60_000).map(|n| format!("0 s{n} commit\n")).collect();
+    let trace = parse(&format!("{MAGIC}\n{own}"), false).unwrap();
+    let line = |n: u64| format!("253,4 0 {n} 0.{n:09} {n} Q W {} + 8 [fio]\n", 8 * n);
+    let recorded: String = (0..60_000).map(line).collect();
+    let by_process = ImportOptions { by_process: true, ..options(&["*:1"]) };
+    let (mut imported, _) = read_any(&recorded, &by_process).unwrap();
+    assert_eq!((trace.streams.len(), imported.streams.len()), (60_000, 60_000));
+    imported.merge(trace);
+    assert_eq!(imported.streams.len(), 120_000);
+}

@@ -1,11 +1,12 @@
 //! What is whole is copied as it is, what is damaged is built again, and both say the same as a dump.
 
 use super::{RepairError, Repaired, repair};
-use crate::base::{BlockNr, NoProgress};
+use crate::base::{BlockNr, Code, NoProgress, Severity};
 use crate::block::BlockSource;
 use crate::block::memory::MemorySource;
 use crate::block::testing::{Applied, CrashingOutput, FailingOutput};
 use crate::format::block::{self, BlockKind};
+use crate::format::superblock::ThinSuperblock;
 use crate::thin::check::{CheckOptions, check};
 use crate::thin::damage::{BlockDamage, Kind, Target, damage_blocks, write};
 use crate::thin::dump::{DumpOptions, dump, dump_salvaged};
@@ -165,4 +166,58 @@ fn an_output_that_fails_holds_nothing_that_looks_valid() {
         // All that fails after the superblock was written is its flush.
         assert!(!is_valid(&output.into_inner()) || fail_at + 1 == operations, "operation {fail_at} of {operations}");
     }
+}
+
+fn set(image: &mut MemorySource, location: BlockNr, kind: BlockKind, at: usize, value: &[u8]) {
+    let mut content = *image.get(location).unwrap();
+    content[at..at + value.len()].copy_from_slice(value);
+    block::seal(&mut content, kind, location);
+    image.put(location, &content).unwrap();
+}
+
+/// Numbers that no pool can have are no reason to bring back nothing.
+#[test]
+fn what_no_pool_can_say_of_itself_is_put_right() {
+    let sound = pool(5);
+    let superblock = ThinSuperblock::view(sound.get(BlockNr(0)).unwrap()).clone();
+    let details = BlockNr(superblock.details_root.get());
+    let (time, version) = (superblock.time.get(), superblock.version.get());
+    // Values of the details tree: 24 bytes from byte 32 + 8 * 126 on; transaction at 8, creation at 16, snapshot at 20.
+    let value = 32 + 8 * 126;
+    let everything = dumped(&sound);
+    type Case = (&'static str, BlockNr, usize, &'static [u8]);
+    let cases: [Case; 5] = [
+        ("a version of the future", BlockNr(0), 40, &[42]),
+        ("a clock of 32 bits", BlockNr(0), 47, &[0x80]),
+        ("a device of another age", details, value + 23, &[0x80]),
+        ("a device made in the future", details, value + 19, &[0x80]),
+        ("a device's transaction that the pool has not seen", details, value + 8, &[0xff, 0xff]),
+    ];
+    for (name, location, at, bytes) in cases {
+        let kind = if location.0 == 0 { BlockKind::ThinSuperblock } else { BlockKind::Node };
+        let mut image = sound.clone();
+        set(&mut image, location, kind, at, bytes);
+        let mut output = MemorySource::new(BLOCKS);
+        repair(&image, &mut output, &SalvageOptions::default(), &NoProgress).unwrap();
+        assert!(checked(&output).findings.worst() <= Some(Severity::Note), "{name}: {}", checked(&output).text());
+        let after = ThinSuperblock::view(output.get(BlockNr(0)).unwrap());
+        assert_eq!((after.time.get(), after.version.get()), (time, version), "{name}");
+        let mappings = |text: &str| text.lines().filter(|line| line.contains("mapping ")).map(String::from).collect();
+        let (before, after): (Vec<_>, Vec<_>) = (mappings(&everything), mappings(&dumped(&output)));
+        assert!(before == after, "{name}: mappings are others");
+    }
+    // An id of 25 bits: the device cannot be kept, all others are.
+    let mut image = sound.clone();
+    let last = 32 + 8 * (nr_devices(&sound) - 1);
+    for root in [superblock.details_root.get(), superblock.mapping_root.get()] {
+        set(&mut image, BlockNr(root), BlockKind::Node, last + 3, &[1]);
+    }
+    let (output, repaired) = repaired(&image, BLOCKS);
+    assert_eq!(nr_devices(&output), nr_devices(&sound) - 1);
+    assert_eq!(repaired.findings.count(Code::DeviceId), 1);
+    assert!(repaired.account.devices.iter().any(|device| device.id.0 >> 24 == 1 && device.found == 0));
+}
+
+fn nr_devices(image: &MemorySource) -> usize {
+    dumped(image).lines().filter(|line| line.contains("<device ")).count()
 }

@@ -8,7 +8,7 @@ use crate::base::{BlockNr, DataBlock, ThinBlock, ThinId};
 use crate::format::details::{DETAILS_SIZE, DeviceDetails};
 use crate::format::node::max_entries;
 use crate::format::space_map::{self, MAX_METADATA_BLOCKS};
-use crate::format::superblock::{DEVICE_ID_LIMIT, TIME_LIMIT, VERSION, data_block_size_is_valid};
+use crate::format::superblock::{DEVICE_ID_LIMIT, TIME_LIMIT, data_block_size_is_valid, version_is_known};
 use crate::pdata::build::{NothingShared, TreeBuilder};
 use crate::pdata::commit::{CommitError, DataCounts, ImageWriter, SealedImage};
 use crate::pdata::counts::Counts;
@@ -266,7 +266,7 @@ pub(super) fn check_pool(pool: &Pool, present: u64) -> Result<(), RestoreFault> 
     if !data_block_size_is_valid(pool.data_block_size) {
         return Err(RestoreFault::DataBlockSize(pool.data_block_size));
     }
-    if !(1..=VERSION).contains(&pool.version) {
+    if !version_is_known(pool.version) {
         return Err(RestoreFault::Version(pool.version));
     }
     if pool.time >= TIME_LIMIT {

@@ -20,12 +20,12 @@ pub use misplaced::salvage_put_back;
 use super::document::{Document, DocumentDevice, Leaves};
 use super::load::{self, Devices, Roots};
 use super::model::{Device, Pool, lowered};
-use crate::base::{BlockNr, Findings, KeyRange, NoProgress, Progress, ThinId};
+use crate::base::{Area, BlockNr, Code, Finding, Findings, KeyRange, NoProgress, Place, Progress, ThinId};
 use crate::block::BlockSource;
 use crate::format::block::BLOCK_SIZE;
 use crate::format::foreign::{self, Foreign, HEAD_BYTES};
 use crate::format::node::Node;
-use crate::format::superblock::ThinSuperblock;
+use crate::format::superblock::{DEVICE_ID_LIMIT, ThinSuperblock};
 use crate::pdata::forest::{Forest, Step};
 use crate::pdata::ledger::{BlockUse, Ledger, Referred};
 use crate::pdata::space_map::SpaceMap;
@@ -270,11 +270,20 @@ impl Work<'_> {
                 details.get(&device.id).copied().unwrap_or((Device::unknown(device.id, &pool), Origin::Made));
             let told = device.account(self.source, &walked.forest, &beyond, details.mapped_blocks, origin);
             let leaves = device.leaves();
+            // Of a time that cannot be, the latest that there is keeps shared blocks safe.
+            let snapshotted_time = details.snapshotted_time.min(pool.time);
             let details = Device {
                 mapped_blocks: told.found,
-                creation_time: details.creation_time.min(details.snapshotted_time),
+                creation_time: details.creation_time.min(snapshotted_time),
+                snapshotted_time,
                 ..details
             };
+            if device.id.0 >= DEVICE_ID_LIMIT {
+                // No pool can have it, and what it was is not known.
+                walked.findings.push(Finding::new(Code::DeviceId, Place::device(Area::TopLevel, device.id)));
+                account.devices.push(DeviceAccount { found: 0, ..told });
+                continue;
+            }
             account.devices.push(told);
             written.push(DocumentDevice { device: details, leaves });
         }

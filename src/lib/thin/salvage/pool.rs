@@ -5,7 +5,7 @@ use super::limits::Limits;
 use super::{SalvageError, SalvageOptions};
 use crate::block::BlockSource;
 use crate::format::space_map::ENTRIES_PER_BITMAP;
-use crate::format::superblock::{TIME_LIMIT, ThinSuperblock, VERSION, data_block_size_is_valid};
+use crate::format::superblock::{TIME_LIMIT, ThinSuperblock, VERSION, data_block_size_is_valid, version_is_known};
 use crate::thin::load::{Devices, usable_blocks};
 use crate::thin::model::Pool;
 
@@ -49,9 +49,10 @@ pub(super) struct Found {
 impl Found {
     pub(super) fn of(devices: &Devices, (last_data_block, mapping_time): (Option<u64>, u32)) -> Found {
         let details = || devices.by_id.values().filter_map(|device| device.details);
-        let time = details().map(|found| found.snapshotted_time.get().max(found.creation_time.get())).max();
+        let times = details().flat_map(|found| [found.snapshotted_time.get(), found.creation_time.get()]);
         Found {
-            device_time: time.unwrap_or(0).min(TIME_LIMIT - 1),
+            // A time that cannot be says nothing: the pool's clock would stand at its end.
+            device_time: times.filter(|time| *time < TIME_LIMIT).max().unwrap_or(0),
             mapping_time,
             transaction: details().map(|found| found.transaction_id.get()).max(),
             last_data_block,
@@ -103,7 +104,7 @@ pub(super) fn fields(
             _ => found.device_time.max(found.mapping_time),
         },
         // A version that is not known is told as a finding. Whatever was read is as the known ones have it.
-        version: own.as_ref().map(|own| own.version).filter(|version| (1..=2).contains(version)).unwrap_or(VERSION),
+        version: own.as_ref().map(|own| own.version).filter(|version| version_is_known(*version)).unwrap_or(VERSION),
         flags: own.as_ref().map_or(0, |own| own.flags),
         uuid: own.map_or_else(String::new, |own| own.uuid),
         transaction: fields.transaction_id.value,
