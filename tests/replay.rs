@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{Run, run};
@@ -175,4 +176,48 @@ fn commands_say_what_they_want() {
     let excluded: Vec<_> =
         checks.filter(|check| check["kind"] == "Excluded").map(|check| check["pass"].clone()).collect();
     assert!(excluded.len() == 4 && excluded.iter().all(|pass| pass.is_null()), "excluded rows stay excluded");
+}
+
+/// Names of members, without those that are data: verbs, devices and the keys of a trace's header.
+fn members(value: &serde_json::Value, all: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Array(items) => items.iter().for_each(|item| members(item, all)),
+        serde_json::Value::Object(object) => {
+            for (name, value) in object {
+                all.insert(name.clone());
+                match name.as_str() {
+                    "trace_header" | "fragments" => {}
+                    "latency" => value.as_object().unwrap().values().for_each(|value| members(value, all)),
+                    _ => members(value, all),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_member_of_the_json_is_documented() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = deletes(folder.path());
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let told = replay(&raw, &side, &["--json", "--stripe", "5:64", "--seed", "3"]);
+    told.expect_code(0);
+    let value: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(value["inputs"]["seed"], 3);
+    assert!(value["inputs"]["image_checksum"].as_u64().unwrap() > 0);
+    let mut all = BTreeSet::new();
+    members(&value, &mut all);
+    assert!(all.len() > 70, "{all:?}");
+    let page = include_str!("../docs/thin_replay.json.md");
+    let missing: Vec<_> = all.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// Without seeks the resync does no such harm: the check fails, and so does the command.
+#[test]
+fn a_check_that_does_not_hold_fails_the_command() {
+    run("thin_replay", ["scenario", "barrier"]).expect_code(0);
+    let told = run("thin_replay", ["scenario", "barrier", "--kappa", "3"]);
+    told.expect_code(1).expect("B1", |run| run.stdout.lines().any(|line| line.contains("B1") && line.contains("FAIL")));
 }

@@ -77,6 +77,20 @@ pub struct Policy {
     pub coalesce: bool,
     /// Whoever runs may take the space map's own lock before those who wait.
     pub steal: bool,
+    /// What becomes of discards.
+    pub discards: Discards,
+}
+
+/// What a pool does with discards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discards {
+    /// Unmapped, and passed down to the data device.
+    #[default]
+    PassedDown,
+    /// Unmapped only.
+    Unmapped,
+    /// Nothing: the blocks stay mapped.
+    Ignored,
 }
 
 /// A timer tick at 250 Hz.
@@ -85,12 +99,17 @@ pub const TICK: Ns = 4_000_000;
 impl Policy {
     /// One that has no parameters, as the pool of today has it.
     pub fn coarse() -> Policy {
-        Policy { name: "coarse".into(), kind: Kind::Coarse, turn: Turn::AtOnce, coalesce: false, steal: false }
+        Policy::of("coarse", Kind::Coarse)
+    }
+
+    fn of(name: &str, kind: Kind) -> Policy {
+        let (turn, discards) = (Turn::AtOnce, Discards::PassedDown);
+        Policy { name: name.into(), kind, turn, coalesce: false, steal: false, discards }
     }
 
     /// Reads a policy: `coarse`, `batch(N)`, `subleaf(N)`, `budget(T)`, `rolling`, `background[(N)]`, `discard-first` or
-    /// `offline`, then any of `+sleep(T)`, `+yield`, `+tick`, `+window(T)`, `+coalesce`;
-    /// `rolling+steal` lets a runner go first. Times are like `100ms`.
+    /// `offline`, then any of `+sleep(T)`, `+yield`, `+tick`, `+window(T)`, `+coalesce`,
+    /// `+nopassdown`, `+ignore` (of discards; `discard-first` can't ignore them); `rolling+steal` lets a runner go first. Times are like `100ms`.
     ///
     /// # Errors
     /// Says what is not understood.
@@ -113,7 +132,7 @@ impl Policy {
             ("offline", None) => Kind::Offline,
             _ => return Err(format!("there is no policy '{text}'")),
         };
-        let mut policy = Policy { name: text.to_string(), kind, turn: Turn::AtOnce, coalesce: false, steal: false };
+        let mut policy = Policy::of(text, kind);
         for part in parts {
             match call(part)? {
                 ("sleep", Some(time)) => policy.turn = Turn::Sleep(duration(time)?),
@@ -121,6 +140,8 @@ impl Policy {
                 ("tick", None) => policy.turn = Turn::Tick(TICK),
                 ("window", Some(time)) => policy.turn = Turn::SleepIfWaiting(duration(time)?),
                 ("coalesce", None) => policy.coalesce = true,
+                ("nopassdown", None) => policy.discards = Discards::Unmapped,
+                ("ignore", None) if policy.kind != Kind::DiscardFirst => policy.discards = Discards::Ignored,
                 ("steal", None) if policy.kind == Kind::Rolling => policy.steal = true,
                 _ => return Err(format!("a policy can't have '+{part}'")),
             }
@@ -181,7 +202,20 @@ mod tests {
         assert_eq!(read("subleaf(31)+yield").turn, Turn::IfWaiting);
         assert_eq!(read("budget(200us)").kind, Kind::Walk(Boundary::Held(200_000)));
         assert!(read("coarse+coalesce").coalesce);
-        for bad in ["", "batch", "batch(0)", "batch(x)", "batch(1", "coarse(1)", "coarse+nap", "budget(1)", "x+y"] {
+        assert_eq!(read("coarse+ignore").discards, Discards::Ignored);
+        assert_eq!(read("discard-first+nopassdown").discards, Discards::Unmapped);
+        for bad in [
+            "discard-first+ignore",
+            "",
+            "batch",
+            "batch(0)",
+            "batch(x)",
+            "batch(1",
+            "coarse(1)",
+            "coarse+nap",
+            "budget(1)",
+            "x+y",
+        ] {
             assert!(Policy::parse(bad).is_err(), "{bad}");
         }
     }

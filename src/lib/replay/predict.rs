@@ -12,6 +12,7 @@ use crate::pdata::overlay::{DeleteWalk, Released, SplitRule};
 use crate::thin::live::{Base, LiveError};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
+use std::time::Instant;
 
 /// What has to be released for one device.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -58,6 +59,8 @@ pub struct Prediction {
     pub profile: String,
     /// Values of it that are only assumed.
     pub assumed: Vec<String>,
+    /// How long the deletes took in memory, in seconds: measured on the machine that this runs on.
+    pub measured_offline: f64,
 }
 
 /// Policies that are compared where none is asked for.
@@ -83,7 +86,9 @@ pub fn predict(
     flavour: Flavour,
     costs: &Costs,
 ) -> Result<Prediction, LiveError> {
+    let begin = Instant::now();
     let work = work(base, devices)?;
+    let measured_offline = begin.elapsed().as_secs_f64();
     let pool = base.pool(SplitRule::ShareFirst);
     let data = &pool.overlay.data;
     let write = data.nr_used() < data.nr_blocks();
@@ -122,6 +127,7 @@ pub fn predict(
         load: if write { "writes to new blocks, one after the other, 8 at once" } else { "reads: the pool is full" },
         profile: costs.profile.clone(),
         assumed: costs.assumed().into_iter().map(String::from).collect(),
+        measured_offline,
     })
 }
 
@@ -191,10 +197,11 @@ impl Prediction {
         text.push_str(&columns(&table));
         text.push_str(&format!(
             "load: {}\ncosts: {} (assumed: {}): compare the lines with each other rather than with a clock\n\
-             offline: thin_delete, while the pool is not in service\n",
+             offline: thin_delete, while the pool is not in service; measured on this machine, in memory: {:.3} s\n",
             self.load,
             self.profile,
-            self.assumed.join(" ")
+            self.assumed.join(" "),
+            self.measured_offline
         ));
         text
     }

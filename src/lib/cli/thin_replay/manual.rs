@@ -17,7 +17,8 @@ pub(super) fn manual() -> Vec<Section> {
                 Part::entry("METADATA --trace FILE", "Replays a trace under each policy."),
                 Part::entry(
                     "predict METADATA --delete LIST",
-                    "Says how long deletes would stop writes to new blocks, by policy, without a trace.",
+                    "Says how long deletes would stop writes to new blocks, by policy, without a trace; and how \
+                     long this program takes on this machine to do the same deletes in memory.",
                 ),
                 Part::entry(
                     "scenario NAME",
@@ -49,7 +50,8 @@ pub(super) fn manual() -> Vec<Section> {
                 Part::entry("offline", "The pool is not in service."),
                 Part::text(
                     "To these can be added: +sleep(T), +yield (only where somebody waits), +tick, +window(T) (so long where \
-                     somebody waits), and +coalesce (neighbouring counts together).",
+                     somebody waits), and +coalesce (neighbouring counts together). For discards there are +nopassdown (they end at \
+                     the pool, and the data device sees none) and +ignore (they do nothing, so that blocks stay mapped).",
                 ),
             ],
         },

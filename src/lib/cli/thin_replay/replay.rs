@@ -4,8 +4,10 @@ use super::super::context::Context;
 use super::super::exit::Outcome;
 use super::super::output;
 use super::{get_costs, get_policies, traces};
+use crate::base::BlockNr;
 use crate::block::{BlockSource, FileOutput};
 use crate::format::BLOCK_SIZE;
+use crate::format::block::crc32c;
 use crate::pack;
 use crate::pdata::overlay::SplitRule;
 use crate::replay::costs::Costs;
@@ -68,7 +70,12 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
         let picture = report::svg(&title, &reports, zoom(matches)?);
         fs::write(path, picture).with_context(|| format!("can't write '{}'", path.display()))?;
     }
-    print(&reports, &trace, &costs, matches, context)?;
+    if matches.get_flag("json") {
+        print_json(&base, &reports, &trace, &costs, matches)?;
+    } else {
+        let clock = matches.get_one::<String>("clock").map_or("virtual", String::as_str);
+        context.print(report::table(&reports, &costs, clock))?;
+    }
     if real {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spun = if matches.get_flag("bare") { "this program, not the kernel" } else { "costs were spun for" };
@@ -156,24 +163,32 @@ fn save_overlay(pool: &mut LivePool<'_>, path: &Path) -> anyhow::Result<()> {
     save::save(pool, &mut FileOutput::open(path, None)?).with_context(cannot)
 }
 
-fn print(
+fn print_json(
+    base: &Base<'_>,
     reports: &[PolicyReport],
     trace: &Trace,
     costs: &Costs,
     matches: &ArgMatches,
-    context: &Context,
 ) -> anyhow::Result<()> {
-    if !matches.get_flag("json") {
-        let clock = matches.get_one::<String>("clock").map_or("virtual", String::as_str);
-        return context.print(report::table(reports, costs, clock));
-    }
     let inputs = serde_json::json!({
-        "trace_checksum": crate::format::block::crc32c(trace.text().as_bytes()),
+        "image_checksum": image_checksum(base)?,
+        "trace_checksum": crc32c(trace.text().as_bytes()),
         "trace_events": trace.nr_events(),
         "trace_header": trace.header,
         "costs": costs.prices,
         "profile": costs.profile,
         "clock": matches.get_one::<String>("clock"),
+        "seed": matches.get_one::<u64>("seed"),
     });
     output::print(&format!("{:#}\n", serde_json::json!({ "version": 1, "inputs": inputs, "policies": reports })))
+}
+
+/// A checksum of the checksums of all blocks in use: the same for an image and for its pack.
+fn image_checksum(base: &Base<'_>) -> anyhow::Result<u32> {
+    let pool = base.pool(SplitRule::default());
+    let mut all = Vec::new();
+    for block in (0..pool.overlay.nr_blocks()).filter(|block| pool.overlay.metadata.get(*block) > 0) {
+        all.extend(crc32c(&pool.overlay.read(BlockNr(block))?[..]).to_le_bytes());
+    }
+    Ok(crc32c(&all))
 }

@@ -141,7 +141,7 @@ impl Overlay<'_> {
     }
 
     /// Spreads the entries of `old` children from `first` on evenly over `new` ones.
-    pub(super) fn redistribute(
+    fn redistribute(
         &mut self,
         parent: BlockNr,
         values: Values,
@@ -149,6 +149,25 @@ impl Overlay<'_> {
         old: usize,
         new: usize,
     ) -> Result<(), OverlayError> {
+        let mut total = 0;
+        for index in first..first + old {
+            total += self.with_child(parent, values, index)?.1;
+        }
+        let bounds: Vec<usize> = (0..=new).map(|index| total * index / new).collect();
+        self.place(parent, values, first, old, &bounds)
+    }
+
+    /// Lays the entries of `old` children from `first` on out anew: each of the nodes then there has those between two
+    /// neighbouring `bounds`, of which the first is 0 and the last is the number of entries.
+    pub(super) fn place(
+        &mut self,
+        parent: BlockNr,
+        values: Values,
+        first: usize,
+        old: usize,
+        bounds: &[usize],
+    ) -> Result<(), OverlayError> {
+        let new = bounds.len().saturating_sub(1);
         let mut nodes = Vec::new();
         let mut all: Option<Entries> = None;
         for index in first..first + old {
@@ -168,12 +187,12 @@ impl Overlay<'_> {
         }
         for index in nodes.len()..new {
             let node = self.allocate()?;
-            let key = all.key(all.len() * index / new);
+            let key = all.key(bounds[index]);
             edit::insert_at(self.edit(parent)?, first + index, key, &node.0.to_le_bytes());
             nodes.push(node);
         }
-        for (index, node) in nodes.into_iter().enumerate() {
-            let (begin, end) = (all.len() * index / new, all.len() * (index + 1) / new);
+        for (index, (node, border)) in nodes.into_iter().zip(bounds.windows(2)).enumerate() {
+            let (begin, end) = (border[0], border[1]);
             all.fill(begin, end, node, self.edit(node)?);
             if index > 0 {
                 edit::set_key(self.edit(parent)?, first + index, all.key(begin));

@@ -16,7 +16,7 @@ pub struct Removed {
 
 impl Overlay<'_> {
     /// Takes an entry out. All nodes on the way become shadows; a node with a third of its capacity or less is joined
-    /// with a neighbour, or gets some of its entries (docs/format.md 2.5).
+    /// with its neighbours, or gets some of their entries (docs/format.md 2.5).
     ///
     /// # Errors
     /// Where no block is free or the tree can't be read. Then the overlay may be half changed.
@@ -57,16 +57,20 @@ impl Overlay<'_> {
         Ok(Some(old))
     }
 
-    /// Joins or evens out a small child with a neighbour; says which node to go on with.
+    /// Joins a small child with its neighbours or evens them out: with both where it has two, else with the one that it
+    /// has. Says which node to go on with.
     fn enrich(&mut self, parent: BlockNr, values: Values, index: usize, key: u64) -> Result<BlockNr, OverlayError> {
         let (child, len, max) = self.with_child(parent, values, index)?;
         if len > max / 3 {
             return Ok(child);
         }
-        let left = if index > 0 { index - 1 } else { index };
-        let (_, other, _) = self.with_child(parent, values, if left == index { index + 1 } else { left })?;
-        let nodes = if len + other <= max / 3 * 2 { 1 } else { 2 };
-        self.redistribute(parent, values, left, 2, nodes)?;
+        let children = self.with_node(parent, values, |node| node.len())?;
+        let (first, end) = (index.saturating_sub(1), (index + 2).min(children));
+        let mut lens = Vec::with_capacity(3);
+        for index in first..end {
+            lens.push(self.with_child(parent, values, index)?.1);
+        }
+        self.place(parent, values, first, lens.len(), &bounds(&lens, max))?;
         self.with(parent, |content| {
             let node = edit::view(content, parent, values.size())?;
             node.child_index(key).map(|index| node.child(index)).ok_or(OverlayError::Tree(parent))
@@ -74,7 +78,7 @@ impl Overlay<'_> {
     }
 
     /// A child, how many entries it has, and how many it could have.
-    fn with_child(
+    pub(super) fn with_child(
         &self,
         parent: BlockNr,
         values: Values,
@@ -87,5 +91,19 @@ impl Overlay<'_> {
         self.with(child, |content| {
             edit::view(content, child, values.size()).map(|node| (child, node.len(), node.max_entries()))
         })?
+    }
+}
+
+/// How the entries of two or three neighbours are to lie, as the kernel does it: the borders of the nodes that stay.
+/// Two become one where they fill at most two thirds of it. Of three the middle one goes where four thirds of a node
+/// hold them all: its entries go left as far as there is room. Otherwise all get the same.
+fn bounds(lens: &[usize], max: usize) -> Vec<usize> {
+    let total: usize = lens.iter().sum();
+    match *lens {
+        _ if total == 0 => vec![0, 0],
+        [left, middle, _] if total <= max / 3 * 4 => vec![0, (left + middle).min(max).min(total - 1), total],
+        [_, _, _] => vec![0, total / 3, total - total.div_ceil(3), total],
+        _ if total <= max / 3 * 2 => vec![0, total],
+        _ => vec![0, total / 2, total],
     }
 }

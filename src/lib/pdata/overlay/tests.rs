@@ -164,3 +164,61 @@ fn a_full_device_is_an_error() {
     });
     assert_eq!(failed, Some(OverlayError::NoMetadata));
 }
+
+/// A leaf with a third of its capacity is dealt with before one more entry goes: with both neighbours where there are two.
+#[test]
+fn a_small_leaf_is_joined_or_evened_out_with_both_neighbours() {
+    let rows = [
+        // Half full leaves: the middle one goes, to the left as far as there is room.
+        (SplitRule::Half, 1, vec![209, 126]),
+        // At the edge there is one neighbour only: 126 and 84 are too many for two thirds of a node.
+        (SplitRule::Half, 0, vec![104, 105, 126]),
+        // Nearly full leaves: 248, 84 and 248 are evened out.
+        (SplitRule::ShareFirst, 1, vec![193, 192, 194]),
+    ];
+    for (split, at, expected) in rows {
+        let source = MemorySource::new(BLOCKS);
+        let mut overlay = overlay(&source, split);
+        let mut root = overlay.empty_tree(Values::Data).unwrap();
+        for key in 0..5000 {
+            root = provision(&mut overlay, root, key);
+        }
+        let leaves = contents(&mut overlay, root).1;
+        let begin: usize = leaves[..at].iter().sum();
+        let small = leaves[at] - 84;
+        for key in begin..=begin + small {
+            if key == begin + small {
+                assert_eq!(contents(&mut overlay, root).1[at], 84);
+            }
+            root = overlay.remove(root, Values::Data, key as u64).unwrap().root;
+        }
+        let now = contents(&mut overlay, root).1;
+        assert_eq!(now[..expected.len()], expected, "{split:?} {at} {leaves:?}");
+        assert_eq!(now.iter().sum::<usize>(), 5000 - small - 1);
+    }
+}
+
+/// Three levels: inner nodes are joined and evened out as leaves are, and none but the root gets too small.
+#[test]
+fn removals_keep_all_nodes_a_third_full() {
+    let source = MemorySource::new(BLOCKS);
+    let (mut overlay, mut random) = (overlay(&source, SplitRule::Half), Random::new(4));
+    let mut root = overlay.empty_tree(Values::Data).unwrap();
+    let mut map: BTreeMap<u64, u64> = BTreeMap::new();
+    for key in 0..80_000 {
+        root = provision(&mut overlay, root, key);
+        map.insert(key, overlay.lookup_u64(root, Values::Data, key).unwrap().unwrap() >> 24);
+    }
+    let mut keys: Vec<u64> = map.keys().copied().collect();
+    while keys.len() > 30_000 {
+        let key = keys.swap_remove(random.below(keys.len() as u64) as usize);
+        root = overlay.remove(root, Values::Data, key).unwrap().root;
+        map.remove(&key);
+    }
+    let (entries, _, nodes) = contents(&mut overlay, root);
+    assert_eq!(entries, map);
+    for block in nodes.into_iter().filter(|block| *block != root) {
+        let len = overlay.with_node(block, Values::Data, |node| node.len()).unwrap();
+        assert!(len >= 252 / 3 - 1, "node {block} has {len} entries");
+    }
+}

@@ -8,7 +8,7 @@ use crate::base::{ThinBlock, ThinId};
 use crate::replay::costs::Costs;
 use crate::replay::engine::{Env, Mode, Ns, Step};
 use crate::replay::machine::{Act, Unit};
-use crate::replay::policy::{Kind, Policy};
+use crate::replay::policy::{Discards, Kind, Policy};
 use crate::thin::live::LiveError;
 
 /// A request of more parts than this is refused: no device sends such.
@@ -145,7 +145,9 @@ impl<'a> Stream<'a> {
         }
         let request = Request { stream: self.index, word: verb.word(), since, bytes, parts: parts.max(1) };
         let request = world.request(request, env);
-        if parts == 0 {
+        let ignored = matches!(verb, Verb::Discard { .. }) && self.policy.discards == Discards::Ignored;
+        if parts == 0 || ignored {
+            world.requests[request].parts = 1;
             return world.complete(request, env);
         }
         let write = !matches!(verb, Verb::Read { .. });

@@ -161,3 +161,21 @@ fn a_delete_under_one_lock_stops_writes_for_its_whole_time() {
     let rate = outcome.measured.series[..4].iter().sum::<u64>() as f64 / 0.4;
     assert!((3.1e9..3.25e9).contains(&rate), "{rate}");
 }
+
+/// Discards that are not passed down take no time of the data device; those that are ignored leave the mappings.
+#[test]
+fn what_becomes_of_discards() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let costs = Costs::standard().with("data", 100_000).unwrap();
+    let discards = |policy: &str| {
+        let options = RunOptions::new(Policy::parse(policy).unwrap(), costs.clone());
+        let verb = Verb::Discard { dev: ThinId(1), off: 0, len: 1 << 30 };
+        let mut outcome = run(&base, vec![stream("w", true, List::new(vec![event(verb)]))], &options).unwrap();
+        assert_eq!(outcome.measured.latency["discard"].count(), 1, "{policy}");
+        (outcome.end, outcome.pool.logical().unwrap()[&ThinId(1)].len())
+    };
+    let (down, only, none) = (discards("coarse"), discards("coarse+nopassdown"), discards("coarse+ignore"));
+    assert_eq!((down.1, only.1, none.1), (0, 0, 6000));
+    assert!(none.0 < only.0 && only.0 < down.0 / 2, "{none:?} {only:?} {down:?}");
+}

@@ -7,7 +7,7 @@ use crate::base::{DataBlock, ThinBlock};
 use crate::replay::costs::Costs;
 use crate::replay::engine::{Env, Mode, Ns, Program, Step};
 use crate::replay::machine::{Act, Unit};
-use crate::replay::policy::Kind;
+use crate::replay::policy::{Discards, Kind};
 
 /// What is done under which locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +87,14 @@ pub enum Task {
 pub struct Worker {
     costs: Costs,
     locking: Locking,
+    discards: Discards,
 }
 
 impl Worker {
     /// The worker of a pool.
     pub fn new(options: &RunOptions) -> Worker {
         let locking = Locking { rolling: options.policy.kind == Kind::Rolling };
-        Worker { costs: options.costs.clone(), locking }
+        Worker { costs: options.costs.clone(), locking, discards: options.policy.discards }
     }
 
     fn pass(&self, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
@@ -231,6 +232,9 @@ impl<'a> Unit<PoolWorld<'a>> for Worker {
                 for bio in std::mem::take(&mut world.wait_commit) {
                     disk::submit(bio, &self.costs, world, env);
                 }
+            }
+            Task::Done(bio) if bio.kind == BioKind::Discard && self.discards != Discards::PassedDown => {
+                world.complete(bio.request, env);
             }
             Task::Done(bio) => disk::submit(bio, &self.costs, world, env),
         }
