@@ -206,7 +206,14 @@ fn native_endian(source: &Source) -> Vec<String> {
     if source.layer().is_none() {
         return Vec::new();
     }
-    all_of(source, &source.code, &["from_ne_bytes", "to_ne_bytes", "NativeEndian"], "the machine's own byte order")
+    let words = ["from_ne_bytes", "to_ne_bytes", "NativeEndian"];
+    let mut broken = all_of(source, &source.code, &words, "the machine's own byte order");
+    // Types that may be unaligned can't have the machine's own integers in them; `block` only moves bytes.
+    let list = |at: usize| source.code[at..].split(')').next().unwrap_or_default();
+    let aligned = find_words(&source.code, "derive(").filter(|at| list(*at).contains("FromBytes"));
+    let aligned = aligned.filter(|at| !list(*at).contains("Unaligned") && source.layer() != Some("block"));
+    broken.extend(aligned.map(|at| source.at(at, "FromBytes without Unaligned")));
+    broken
 }
 
 /// The repository stands alone: nothing in it points to where it was made.
@@ -477,8 +484,8 @@ fn native_endian_is_found() {
     proves(
         native_endian,
         "src/lib/format/a.rs",
-        &["u32::from_ne_bytes(x)", "x.to_ne_bytes()"],
-        &["u32::from_le_bytes(x)"],
+        &["u32::from_ne_bytes(x)", "x.to_ne_bytes()", "#[derive(FromBytes)]"],
+        &["u32::from_le_bytes(x)", "#[derive(FromBytes, Unaligned)]"],
     );
 }
 
