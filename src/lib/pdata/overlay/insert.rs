@@ -185,10 +185,10 @@ impl Overlay<'_> {
             self.release(extra);
             edit::remove_at(self.edit(parent)?, first + nodes.len());
         }
-        for index in nodes.len()..new {
+        while nodes.len() < new {
             let node = self.allocate()?;
-            let key = all.key(bounds[index]);
-            edit::insert_at(self.edit(parent)?, first + index, key, &node.0.to_le_bytes());
+            let key = all.key(bounds[nodes.len()]);
+            edit::insert_at(self.edit(parent)?, first + nodes.len(), key, &node.0.to_le_bytes());
             nodes.push(node);
         }
         for (index, (node, border)) in nodes.into_iter().zip(bounds.windows(2)).enumerate() {
