@@ -25,6 +25,9 @@ fn lvm_goes_on_with_what_the_tools_did() {
         "refused with damage",
         "repaired",
         "activated after the repair",
+        "read-only while a check is asked for",
+        "cleared by the check of the activation",
+        "cleared by the repair",
     ];
     assert_eq!(steps, wanted, "\n{outcome}");
 }

@@ -1,4 +1,5 @@
-# LVM with the tools: snapshots, activation with thin_check, an offline deletion, damage, lvconvert --repair.
+# LVM with the tools: snapshots, activation with thin_check, an offline deletion, damage, lvconvert --repair, and pools
+# that ask for a check.
 
 mkdir -p /etc/lvm /run/lvm /run/lock/lvm
 cat >/etc/lvm/lvm.conf <<'END'
@@ -69,3 +70,40 @@ must lvm lvchange -ay vg/s40
 [ "$(sum s40)" = "$before" ] || must false
 tell "step activated after the repair"
 must lvm vgchange -an vg
+
+# The pool asks for a check. LVM has it made, and the flag cleared, before it activates; without a check the kernel makes the
+# pool read-only, and no snapshot can be made.
+ask_for_check() {
+    must lvm lvcreate -y -an -Zn -Wn -L 8M -n asking vg
+    must lvm lvconvert -y --thinpool vg/pool --poolmetadata vg/asking
+    must lvm lvchange -ay vg/asking
+    must thin_generate_metadata --set-needs-check=true -o /dev/mapper/vg-asking
+    must lvm lvchange -an vg/asking
+    must lvm lvconvert -y --thinpool vg/pool --poolmetadata vg/asking
+    must lvm lvremove -y vg/asking
+}
+# asks: the kernel says that the active pool has to be checked.
+asks() { dmsetup status vg-pool-tpool | grep -q needs_check; }
+unchecked='global { thin_check_executable="" }'
+
+ask_for_check
+must lvm lvchange --config "$unchecked" -ay vg/s40
+asks || must false
+lvm lvcreate --config "$unchecked" -y -s -n refused vg/origin -kn && must false
+tell "step read-only while a check is asked for"
+must lvm vgchange --config "$unchecked" -an vg
+must lvm lvchange -ay vg/s40
+asks && must false
+must lvm lvcreate -y -s -n cleared vg/origin -kn
+[ "$(sum s40)" = "$before" ] || must false
+tell "step cleared by the check of the activation"
+must lvm vgchange -an vg
+
+ask_for_check
+must lvm lvconvert -y --repair vg/pool
+must lvm lvchange --config "$unchecked" -ay vg/s40
+asks && must false
+must lvm lvcreate --config "$unchecked" -y -s -n repaired vg/origin -kn
+[ "$(sum s40)" = "$before" ] || must false
+tell "step cleared by the repair"
+must lvm vgchange --config "$unchecked" -an vg
