@@ -96,13 +96,14 @@ impl Overlay<'_> {
 
 /// How the entries of two or three neighbours are to lie, as the kernel does it: the borders of the nodes that stay.
 /// Two become one where they fill at most two thirds of it. Of three the middle one goes where four thirds of a node
-/// hold them all: its entries go left as far as there is room. Otherwise all get the same.
+/// hold them all: its entries go left as far as there is room. Otherwise all get the same, and the left
+/// one what is over.
 fn bounds(lens: &[usize], max: usize) -> Vec<usize> {
     let total: usize = lens.iter().sum();
     match *lens {
         _ if total == 0 => vec![0, 0],
         [left, middle, _] if total <= max / 3 * 4 => vec![0, (left + middle).min(max).min(total - 1), total],
-        [_, _, _] => vec![0, total / 3, total - total.div_ceil(3), total],
+        [_, _, _] => vec![0, total.div_ceil(3), total - total / 3, total],
         _ if total <= max / 3 * 2 => vec![0, total],
         _ => vec![0, total / 2, total],
     }
