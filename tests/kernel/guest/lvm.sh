@@ -17,39 +17,42 @@ must lvm pvcreate -ff -y /dev/vda
 must lvm vgcreate vg /dev/vda
 must lvm lvcreate -y -T -L 64M --poolmetadatasize 8M -Zn vg/pool -Wn
 must lvm lvcreate -y -V 128M -T vg/pool -n origin -Wn
-for number in $(seq 1 40); do
-    dd if=/dev/urandom of=/dev/mapper/vg-origin bs=64k count=8 seek=$((number * 10)) conv=notrunc 2>/dev/null
+for number in $(seq 1 200); do
+    dd if=/dev/urandom of=/dev/mapper/vg-origin bs=64k count=4 seek=$((number * 10)) conv=notrunc 2>/dev/null
     sync
-    must lvm lvcreate -y -s -n "s$number" vg/origin -kn >/dev/null
+    # Only the last one is activated with the others.
+    skip=y
+    [ "$number" = 200 ] && skip=n
+    must lvm lvcreate -y -s -n "s$number" vg/origin "-k$skip" >/dev/null
 done
 tell "step snapshots made"
-before=$(sum s40)
+before=$(sum s200)
 must lvm vgchange -an vg
 must lvm vgchange -ay vg
 tell "step activated with thin_check"
 must lvm vgchange -an vg
 
-# Snapshots 1 to 30 have the ids 2 to 31.
+# Snapshots 1 to 180 have the ids 2 to 181.
 must lvm lvcreate -y -an -Zn -Wn -L 8M -n spare vg
 swap
 must lvm lvchange -ay vg/spare
-must thin_delete -q --dev-id 2-31 /dev/mapper/vg-spare
+must thin_delete -q --dev-id 2-181 /dev/mapper/vg-spare
 must thin_check -q /dev/mapper/vg-spare
 tell "step deleted"
 must lvm lvchange -an vg/spare
 swap
 must lvm vgcfgbackup -f /tmp/now vg
-awk '/^\t\t[a-z0-9_]+ \{/ { gone = $1 ~ /^s[0-9]+$/ && substr($1, 2) + 0 <= 30 } !gone { print } gone && /^\t\t\}/ { gone = 0 }' \
+awk '/^\t\t[a-z0-9_]+ \{/ { gone = $1 ~ /^s[0-9]+$/ && substr($1, 2) + 0 <= 180 } !gone { print } gone && /^\t\t\}/ { gone = 0 }' \
     /tmp/now >/tmp/edited
 must lvm vgcfgrestore --force -f /tmp/edited vg
 must lvm vgchange -ay vg
 tell "step activated without the deleted"
-[ "$(sum s40)" = "$before" ] || must false
+[ "$(sum s200)" = "$before" ] || must false
 tell "step the survivors read as before"
 must lvm lvcreate -y -s -n late vg/origin -kn
-must lvm lvremove -y vg/s39
+must lvm lvremove -y vg/s199
 tell "step a new snapshot, and one removed"
-before=$(sum s40)
+before=$(sum s200)
 must lvm vgchange -an vg
 
 # A bitmap of the data space map goes bad.
@@ -61,13 +64,13 @@ must lvm lvchange -ay vg/spare
 must thin_generate_damage --kind noise --target data-bitmap --seed 1 -o /dev/mapper/vg-spare
 must lvm lvchange -an vg/spare
 swap
-lvm lvchange -ay vg/s40 && must false
+lvm lvchange -ay vg/s200 && must false
 tell "step refused with damage"
 lvm vgchange -an vg
 must lvm lvconvert -y --repair vg/pool
 tell "step repaired"
-must lvm lvchange -ay vg/s40
-[ "$(sum s40)" = "$before" ] || must false
+must lvm lvchange -ay vg/s200
+[ "$(sum s200)" = "$before" ] || must false
 tell "step activated after the repair"
 must lvm vgchange -an vg
 
@@ -87,23 +90,23 @@ asks() { dmsetup status vg-pool-tpool | grep -q needs_check; }
 unchecked='global { thin_check_executable="" }'
 
 ask_for_check
-must lvm lvchange --config "$unchecked" -ay vg/s40
+must lvm lvchange --config "$unchecked" -ay vg/s200
 asks || must false
 lvm lvcreate --config "$unchecked" -y -s -n refused vg/origin -kn && must false
 tell "step read-only while a check is asked for"
 must lvm vgchange --config "$unchecked" -an vg
-must lvm lvchange -ay vg/s40
+must lvm lvchange -ay vg/s200
 asks && must false
 must lvm lvcreate -y -s -n cleared vg/origin -kn
-[ "$(sum s40)" = "$before" ] || must false
+[ "$(sum s200)" = "$before" ] || must false
 tell "step cleared by the check of the activation"
 must lvm vgchange -an vg
 
 ask_for_check
 must lvm lvconvert -y --repair vg/pool
-must lvm lvchange --config "$unchecked" -ay vg/s40
+must lvm lvchange --config "$unchecked" -ay vg/s200
 asks && must false
 must lvm lvcreate --config "$unchecked" -y -s -n repaired vg/origin -kn
-[ "$(sum s40)" = "$before" ] || must false
+[ "$(sum s200)" = "$before" ] || must false
 tell "step cleared by the repair"
 must lvm vgchange --config "$unchecked" -an vg
