@@ -97,8 +97,12 @@ costs! {
     period,
     /// Moving 512 KiB to or from the data device.
     data,
-    /// Reading a metadata block that is not cached.
+    /// Reading a metadata block that is not cached, from asking to having it.
     miss,
+    /// Reading a metadata block among many: a device reads one after the other.
+    read,
+    /// Getting a buffer of the metadata's cache, under the lock that it is in.
+    get,
     /// Taking down a run of neighbouring counts.
     run,
     /// Each count of such a run.

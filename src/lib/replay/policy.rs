@@ -1,6 +1,7 @@
 //! How a delete goes about it: what is held, where it may stop, and when it goes on.
 
 use super::engine::Ns;
+use super::pool::POOLS_MAX;
 
 /// When background work takes its next turn, given who waits. Used for deletes and for the resync alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +80,10 @@ pub struct Policy {
     pub steal: bool,
     /// What becomes of discards.
     pub discards: Discards,
+    /// A walk asks for all children of a node before it looks at the first.
+    pub prefetch: bool,
+    /// The devices are spread over so many pools, each with a lock and a worker of its own.
+    pub pools: u64,
 }
 
 /// What a pool does with discards.
@@ -104,12 +109,14 @@ impl Policy {
 
     fn of(name: &str, kind: Kind) -> Policy {
         let (turn, discards) = (Turn::AtOnce, Discards::PassedDown);
-        Policy { name: name.into(), kind, turn, coalesce: false, steal: false, discards }
+        let (coalesce, steal, prefetch, pools) = (false, false, false, 1);
+        Policy { name: name.into(), kind, turn, coalesce, steal, discards, prefetch, pools }
     }
 
     /// Reads a policy: `coarse`, `batch(N)`, `subleaf(N)`, `budget(T)`, `rolling`, `background[(N)]`, `discard-first` or
-    /// `offline`, then any of `+sleep(T)`, `+yield`, `+tick`, `+window(T)`, `+coalesce`,
-    /// `+nopassdown`, `+ignore` (of discards; `discard-first` can't ignore them); `rolling+steal` lets a runner go first. Times are like `100ms`.
+    /// `offline`, then any of `+sleep(T)`, `+yield`, `+tick`, `+window(T)`, `+coalesce`, `+prefetch`, `+split-pools(N)`,
+    /// `+nopassdown`, `+ignore` (of discards; `discard-first` can't ignore them); `rolling+steal` lets a runner go
+    /// first. Times are like `100ms`.
     ///
     /// # Errors
     /// Says what is not understood.
@@ -140,6 +147,8 @@ impl Policy {
                 ("tick", None) => policy.turn = Turn::Tick(TICK),
                 ("window", Some(time)) => policy.turn = Turn::SleepIfWaiting(duration(time)?),
                 ("coalesce", None) => policy.coalesce = true,
+                ("prefetch", None) => policy.prefetch = true,
+                ("split-pools", Some(pools)) => policy.pools = pools_of(pools)?,
                 ("nopassdown", None) => policy.discards = Discards::Unmapped,
                 ("ignore", None) if policy.kind != Kind::DiscardFirst => policy.discards = Discards::Ignored,
                 ("steal", None) if policy.kind == Kind::Rolling => policy.steal = true,
@@ -158,6 +167,11 @@ impl Policy {
             Kind::Rolling => "unsafe-concurrent",
         }
     }
+}
+
+fn pools_of(text: &str) -> Result<u64, String> {
+    let pools = text.parse().ok().filter(|pools| (1..=POOLS_MAX).contains(pools));
+    pools.ok_or_else(|| format!("'split-pools({text})': 1 to {POOLS_MAX} pools are possible"))
 }
 
 /// `name` or `name(argument)`.
@@ -204,7 +218,11 @@ mod tests {
         assert!(read("coarse+coalesce").coalesce);
         assert_eq!(read("coarse+ignore").discards, Discards::Ignored);
         assert_eq!(read("discard-first+nopassdown").discards, Discards::Unmapped);
+        assert_eq!(read("batch(1)+split-pools(4)").pools, 4);
+        assert!(read("coarse+prefetch").prefetch);
         for bad in [
+            "coarse+split-pools(0)",
+            "coarse+split-pools(65)",
             "discard-first+ignore",
             "",
             "batch",

@@ -141,7 +141,7 @@ fn work(base: &Base<'_>, devices: &[ThinId]) -> Result<Vec<Work>, LiveError> {
         let mut walk = DeleteWalk::new(pool.unlink(*id)?);
         loop {
             match walk.step(&mut pool.overlay, usize::MAX)? {
-                Released::Entries { entries, runs } => {
+                Released::Entries { entries, runs, .. } => {
                     work.entries += entries;
                     work.runs += runs;
                 }

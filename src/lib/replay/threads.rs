@@ -5,7 +5,7 @@
 //! the work itself is done.
 
 use super::engine::stats::Hold;
-use super::engine::{Cond, Env, Flavour, Lock, LockId, LockStats, Mode, Ns, ProcId, Program, Step, World};
+use super::engine::{Cond, Env, Flavour, Lock, LockId, LockStats, Longest, Mode, Ns, ProcId, Program, Step, World};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ struct State<W> {
     labels: Vec<&'static str>,
     holds: Vec<Vec<(LockId, Mode, Ns)>>,
     /// The lock that a thread waits for.
-    wants: Vec<Option<(LockId, Mode, Ns)>>,
+    wants: Vec<Option<(LockId, Mode)>>,
 }
 
 struct Shared<W> {
@@ -105,11 +105,13 @@ impl<W: World> Shared<W> {
                 self.finish();
                 break;
             }
+            // The work itself counts as a part of what it costs.
+            let begin = self.start.elapsed();
             let step = self.step(who, program.as_mut(), &mut state);
             state = match step {
                 Step::Cpu(time) => {
                     drop(state);
-                    self.spin(time);
+                    self.spin(begin + Duration::from_nanos(time));
                     self.state()
                 }
                 Step::Sleep(time) => self.sleep(who, Duration::from_nanos(time), limit, state),
@@ -131,12 +133,12 @@ impl<W: World> Shared<W> {
         let now = self.now();
         let State { world, locks, stats, labels, .. } = &mut *state;
         let waiting = |lock: LockId| locks[lock].waiting();
-        let longest = |lock: LockId| stats[lock].longest(now);
+        let longest = |lock: LockId| Longest { hold: stats[lock].longest(now), wait: stats[lock].longest_wait(now) };
         let mut env = Env::new(now, labels[who], &waiting, &longest);
         let step = program.step(world, &mut env);
         let (label, notes, forget) = (env.label, std::mem::take(&mut env.notes), env.forget);
         labels[who] = label;
-        if let Some(lock) = forget {
+        for lock in forget {
             stats[lock].forget(now);
         }
         for (cond, _) in notes {
@@ -153,9 +155,8 @@ impl<W: World> Shared<W> {
         }
     }
 
-    fn spin(&self, time: Ns) {
+    fn spin(&self, end: Duration) {
         if self.pad {
-            let end = self.start.elapsed() + Duration::from_nanos(time);
             while self.start.elapsed() < end && !self.is_over() {
                 std::hint::spin_loop();
             }
@@ -196,7 +197,7 @@ impl<W: World> Shared<W> {
             let waited = self.sleepers[who].wait_timeout(state, Duration::from_millis(100));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if std::mem::take(&mut state.told[who].head)
-                && let Some((lock, _, _)) = state.wants[who]
+                && let Some((lock, _)) = state.wants[who]
             {
                 let now = self.now();
                 for granted in state.locks[lock].try_head(now) {
@@ -208,9 +209,9 @@ impl<W: World> Shared<W> {
     }
 
     fn grant(&self, who: ProcId, now: Ns, state: &mut State<W>) {
-        let Some((lock, mode, since)) = state.wants[who].take() else { return };
+        let Some((lock, mode)) = state.wants[who].take() else { return };
         let label = state.labels[who];
-        state.stats[lock].waited(mode, now - since.min(now));
+        state.stats[lock].waited(who, mode, now);
         state.stats[lock].begin(label, now);
         state.holds[who].push((lock, mode, now));
         state.told[who].granted = true;
@@ -227,7 +228,9 @@ impl<W: World> Shared<W> {
     ) -> MutexGuard<'s, State<W>> {
         let now = self.now();
         let (held, wakes) = state.locks[lock].acquire(who, mode, now);
-        state.wants[who] = Some((lock, mode, now));
+        state.wants[who] = Some((lock, mode));
+        let label = state.labels[who];
+        state.stats[lock].wants(who, label, now);
         if held {
             state.stats[lock].uncontended += 1;
             self.grant(who, now, &mut state);

@@ -13,6 +13,8 @@ pub enum Released {
         entries: u64,
         /// Runs that they make.
         runs: u64,
+        /// The data block of the last of them.
+        last: u64,
     },
     /// All below this node is done: its own reference is to be taken away with [`Overlay::release`].
     Node {
@@ -87,8 +89,9 @@ impl DeleteWalk {
                     }
                     let runs = part.chunk_by(|left, right| (left >> 24) + 1 == right >> 24).count() as u64;
                     let entries = part.len() as u64;
+                    let last = part.last().map_or(0, |value| value >> 24);
                     *next = end;
-                    return Ok(Released::Entries { entries, runs });
+                    return Ok(Released::Entries { entries, runs, last });
                 }
                 Frame::Inner { block, .. } | Frame::Leaf { block, .. } => {
                     let block = *block;

@@ -54,7 +54,7 @@ fn drain(overlay: &mut Overlay<'_>, root: BlockNr, most: usize) -> u64 {
     let (mut walk, mut entries) = (DeleteWalk::new(root), 0);
     loop {
         match walk.step(overlay, most).unwrap() {
-            Released::Entries { entries: some, runs } => {
+            Released::Entries { entries: some, runs, .. } => {
                 assert!(some <= most as u64 && runs <= some);
                 entries += some;
             }

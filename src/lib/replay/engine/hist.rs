@@ -62,6 +62,49 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// The values of another as well.
+    pub fn merge(&mut self, other: &Histogram) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, more)| *own += more);
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// The same with the values that were missed: where requests were to come every `interval`, one that took longer
+    /// kept those behind it from coming, which would have taken an interval less each.
+    ///
+    /// A value counts as the lowest of its bucket here, and so do those that are added.
+    pub fn corrected(&self, interval: Ns) -> Histogram {
+        let mut corrected = self.clone();
+        if interval == 0 {
+            return corrected;
+        }
+        for (number, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let value = lowest(number).min(self.max);
+            // Whole buckets at once: a stall of an hour may have kept millions of requests away.
+            let mut end = value.saturating_sub(interval);
+            while end >= interval {
+                let low = lowest(bucket(end)).max(interval);
+                let missed = (end - low) / interval + 1;
+                corrected.add_many(end - (missed - 1) * interval, missed * count);
+                end = (end - (missed - 1) * interval).saturating_sub(interval);
+            }
+        }
+        corrected
+    }
+
+    fn add_many(&mut self, value: Ns, count: u64) {
+        if count > 0 {
+            self.add(value);
+            self.buckets[bucket(value)] += count - 1;
+            self.count += count - 1;
+            self.sum += u128::from(value) * u128::from(count - 1);
+        }
+    }
+
     /// Values so far.
     pub fn count(&self) -> u64 {
         self.count
@@ -112,6 +155,26 @@ mod tests {
             assert!(low <= value && value - low <= low / STEPS, "{value} {low}");
         }
         assert!((0..480).all(|bucket| lowest(bucket) < lowest(bucket + 1)));
+    }
+
+    #[test]
+    fn what_was_missed_is_added() {
+        let mut histogram = Histogram::default();
+        (0..99).for_each(|_| histogram.add(128));
+        histogram.add(1024);
+        // 896, 768, ... 128: seven requests did not come.
+        let corrected = histogram.corrected(128);
+        assert_eq!((corrected.count(), corrected.max()), (107, 1024));
+        assert!(corrected.quantile(9900) > histogram.quantile(9900));
+        assert_eq!(histogram.corrected(2000), histogram);
+        let mut long = Histogram::default();
+        long.add(1 << 50);
+        let corrected = long.corrected(1000);
+        let expected = (1u64 << 50) / 1000;
+        assert!(corrected.count().abs_diff(expected) <= 1 && corrected.quantile(5000) >= 1 << 48);
+        let mut sum = histogram.clone();
+        sum.merge(&long);
+        assert_eq!((sum.count(), sum.max(), sum.summary().buckets.len()), (101, 1 << 50, 3));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub use stats::{Hold, LockStats};
 use lock::Wakes;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// A lock of the run, by its number.
 pub type LockId = usize;
@@ -45,9 +46,18 @@ pub struct Env<'e> {
     /// What the program is doing, for the statistics.
     pub label: &'static str,
     waiting: &'e dyn Fn(LockId) -> usize,
-    longest: &'e dyn Fn(LockId) -> Option<(&'static str, Ns)>,
+    longest: &'e dyn Fn(LockId) -> Longest,
     pub(super) notes: Vec<(Cond, Ns)>,
-    pub(super) forget: Option<LockId>,
+    pub(super) forget: Range<LockId>,
+}
+
+/// Who held a lock longest since [`Env::forget_longest`] and who waited for it longest: what they did, and how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Longest {
+    /// The longest hold.
+    pub hold: Option<(&'static str, Ns)>,
+    /// The longest wait.
+    pub wait: Option<(&'static str, Ns)>,
 }
 
 impl<'e> Env<'e> {
@@ -55,9 +65,9 @@ impl<'e> Env<'e> {
         now: Ns,
         label: &'static str,
         waiting: &'e dyn Fn(LockId) -> usize,
-        longest: &'e dyn Fn(LockId) -> Option<(&'static str, Ns)>,
+        longest: &'e dyn Fn(LockId) -> Longest,
     ) -> Env<'e> {
-        Env { now, label, waiting, longest, notes: Vec::new(), forget: None }
+        Env { now, label, waiting, longest, notes: Vec::new(), forget: 0..0 }
     }
 
     /// Resumes all that wait for a condition, after `delay`.
@@ -70,14 +80,24 @@ impl<'e> Env<'e> {
         (self.waiting)(lock)
     }
 
-    /// Who held a lock longest since [`Env::forget_longest`], and for how long.
-    pub fn longest(&self, lock: LockId) -> Option<(&'static str, Ns)> {
+    /// Who held a lock longest since [`Env::forget_longest`], and who waited.
+    pub fn longest(&self, lock: LockId) -> Longest {
         (self.longest)(lock)
     }
 
-    /// Begins anew with [`Env::longest`].
-    pub fn forget_longest(&mut self, lock: LockId) {
-        self.forget = Some(lock);
+    /// Begins anew with [`Env::longest`] of these locks.
+    pub fn forget_longest(&mut self, locks: Range<LockId>) {
+        self.forget = locks;
+    }
+}
+
+impl Longest {
+    /// The longer ones of two.
+    pub fn or_longer(self, other: Longest) -> Longest {
+        let longer = |one: Option<(&'static str, Ns)>, other: Option<(&'static str, Ns)>| {
+            one.into_iter().chain(other).reduce(|left, right| if right.1 > left.1 { right } else { left })
+        };
+        Longest { hold: longer(self.hold, other.hold), wait: longer(self.wait, other.wait) }
     }
 }
 
@@ -104,8 +124,8 @@ struct Running<'p, W> {
     label: &'static str,
     /// Locks it holds: lock, mode, since.
     holds: Vec<(LockId, Mode, Ns)>,
-    /// The lock it waits for: lock, mode, since.
-    wants: Option<(LockId, Mode, Ns)>,
+    /// The lock it waits for.
+    wants: Option<(LockId, Mode)>,
     over: bool,
 }
 
@@ -194,9 +214,9 @@ impl<'p, W: World> Engine<'p, W> {
     /// What is held and waited for at the end counts up to now.
     fn close(&mut self) {
         let now = self.now;
-        for running in &mut self.running {
-            if let Some((lock, mode, since)) = running.wants.take() {
-                self.stats[lock].waited(mode, now - since.min(now));
+        for (who, running) in self.running.iter_mut().enumerate() {
+            if let Some((lock, mode)) = running.wants.take() {
+                self.stats[lock].waited(who, mode, now);
             }
             for (lock, mode, since) in running.holds.drain(..) {
                 self.stats[lock].held(Hold { begin: since.min(now), end: now, mode, label: running.label });
@@ -206,8 +226,8 @@ impl<'p, W: World> Engine<'p, W> {
 
     /// A waiting program holds its lock from now on.
     fn granted(&mut self, who: ProcId) {
-        let Some((lock, mode, since)) = self.running[who].wants.take() else { return };
-        self.stats[lock].waited(mode, self.now - since);
+        let Some((lock, mode)) = self.running[who].wants.take() else { return };
+        self.stats[lock].waited(who, mode, self.now);
         self.running[who].holds.push((lock, mode, self.now));
         self.stats[lock].begin(self.running[who].label, self.now);
     }
@@ -233,7 +253,8 @@ impl<'p, W: World> Engine<'p, W> {
                 }
                 Step::Lock(lock, mode) => {
                     let (held, wakes) = self.locks[lock].acquire(who, mode, self.now);
-                    self.running[who].wants = Some((lock, mode, self.now));
+                    self.running[who].wants = Some((lock, mode));
+                    self.stats[lock].wants(who, self.running[who].label, self.now);
                     if held {
                         self.stats[lock].uncontended += 1;
                         self.granted(who);
@@ -256,13 +277,13 @@ impl<'p, W: World> Engine<'p, W> {
     fn step(&mut self, who: ProcId) -> Step {
         let (locks, stats, now) = (&self.locks, &self.stats, self.now);
         let waiting = |lock: LockId| locks[lock].waiting();
-        let longest = |lock: LockId| stats[lock].longest(now);
+        let longest = |lock: LockId| Longest { hold: stats[lock].longest(now), wait: stats[lock].longest_wait(now) };
         let running = &mut self.running[who];
         let mut env = Env::new(now, running.label, &waiting, &longest);
         let step = running.program.step(&mut self.world, &mut env);
         running.label = env.label;
         let (notes, forget) = (env.notes, env.forget);
-        if let Some(lock) = forget {
+        for lock in forget {
             self.stats[lock].forget(self.now);
         }
         for (cond, delay) in notes {

@@ -1,7 +1,7 @@
 //! What is known of a lock after a run: who held it, who waited, for how long.
 
 use super::hist::Histogram;
-use super::lock::{Mode, Ns};
+use super::lock::{Mode, Ns, ProcId};
 
 /// One hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,16 @@ pub struct LockStats {
     pub log: Option<Vec<Hold>>,
     /// Holds that have begun: what for, and when.
     current: Vec<(&'static str, Ns)>,
+    /// Those who wait: who, what for, and since when.
+    waiting: Vec<(ProcId, &'static str, Ns)>,
     recent: Option<(&'static str, Ns)>,
+    recent_wait: Option<(&'static str, Ns)>,
     since: Ns,
+}
+
+/// The longer of two.
+fn longer(one: Option<(&'static str, Ns)>, label: &'static str, time: Ns) -> Option<(&'static str, Ns)> {
+    if one.is_none_or(|(_, longest)| time > longest) { Some((label, time)) } else { one }
 }
 
 impl LockStats {
@@ -44,7 +52,15 @@ impl LockStats {
         self.current.push((label, now));
     }
 
-    pub(in crate::replay) fn waited(&mut self, mode: Mode, time: Ns) {
+    pub(in crate::replay) fn wants(&mut self, who: ProcId, label: &'static str, now: Ns) {
+        self.waiting.push((who, label, now));
+    }
+
+    pub(in crate::replay) fn waited(&mut self, who: ProcId, mode: Mode, now: Ns) {
+        let Some(index) = self.waiting.iter().position(|(waiter, _, _)| *waiter == who) else { return };
+        let (_, label, begin) = self.waiting.swap_remove(index);
+        let time = now - begin.min(now);
+        self.recent_wait = longer(self.recent_wait, label, now - begin.max(self.since).min(now));
         match mode {
             Mode::Shared => self.wait_shared.add(time),
             Mode::Exclusive => self.wait_exclusive.add(time),
@@ -64,9 +80,7 @@ impl LockStats {
             self.current.swap_remove(index);
         }
         let visible = hold.end - hold.begin.max(self.since).min(hold.end);
-        if self.recent.is_none_or(|(_, longest)| visible > longest) {
-            self.recent = Some((hold.label, visible));
-        }
+        self.recent = longer(self.recent, hold.label, visible);
         if let Some(log) = &mut self.log {
             log.push(hold);
         }
@@ -78,7 +92,31 @@ impl LockStats {
         current.chain(self.recent).max_by_key(|(_, time)| *time)
     }
 
+    /// The longest wait since the last [`LockStats::forget`], those that last included.
+    pub(in crate::replay) fn longest_wait(&self, now: Ns) -> Option<(&'static str, Ns)> {
+        let waiting = self.waiting.iter().map(|(_, label, begin)| (*label, now - (*begin).max(self.since).min(now)));
+        waiting.chain(self.recent_wait).max_by_key(|(_, time)| *time)
+    }
+
     pub(in crate::replay) fn forget(&mut self, now: Ns) {
-        (self.recent, self.since) = (None, now);
+        (self.recent, self.recent_wait, self.since) = (None, None, now);
+    }
+
+    /// Adds what is known of another lock.
+    pub fn add(&mut self, other: &LockStats) {
+        self.uncontended += other.uncontended;
+        self.hold_shared.merge(&other.hold_shared);
+        self.hold_exclusive.merge(&other.hold_exclusive);
+        self.wait_shared.merge(&other.wait_shared);
+        self.wait_exclusive.merge(&other.wait_exclusive);
+        let time = |hold: &Hold| hold.end - hold.begin;
+        if let Some(hold) =
+            other.longest_hold.filter(|hold| self.longest_hold.is_none_or(|own| time(hold) > time(&own)))
+        {
+            self.longest_hold = Some(hold);
+        }
+        if let (Some(log), Some(more)) = (&mut self.log, &other.log) {
+            log.extend(more);
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Deleting a device, by any policy.
 
+use super::locking::{Locking, Section};
 use super::stream::Task;
-use super::worker::{Locking, Section};
 use super::world::PoolWorld;
-use super::{ROOT, SPACE_MAP, TRANSACTION};
 use crate::base::{BlockNr, ThinBlock, ThinId};
+use crate::format::space_map::ENTRIES_PER_BITMAP;
 use crate::pdata::overlay::{DeleteWalk, Released};
 use crate::replay::costs::Costs;
 use crate::replay::engine::{Env, Mode, Ns, Step};
@@ -43,23 +43,41 @@ pub enum Part {
 pub struct Job {
     dev: ThinId,
     policy: Policy,
+    locking: Locking,
     costs: Costs,
     walk: Option<DeleteWalk>,
     queued: Vec<BlockNr>,
     since: u64,
     held_since: Ns,
+    /// The bitmap of the data space map that the walk is at.
+    bitmap: u64,
     region_done: bool,
 }
 
 impl Job {
     /// Nothing done yet.
-    pub fn new(dev: ThinId, policy: Policy, costs: Costs) -> Job {
+    pub fn new(dev: ThinId, policy: Policy, locking: Locking, costs: Costs) -> Job {
         let (walk, queued) = (None, Vec::new());
-        Job { dev, policy, costs, walk, queued, since: 0, held_since: 0, region_done: false }
+        Job { dev, policy, locking, costs, walk, queued, since: 0, held_since: 0, bitmap: 0, region_done: false }
     }
 
     fn lock(&self, then: &mut Vec<Act<Task>>, mode: Mode, part: Part) {
-        then.extend([Act::Step(Step::Lock(ROOT, mode)), Act::Do(Task::Delete(part))]);
+        let label = match part {
+            Part::Unlink => "delete: unlink",
+            Part::Free => "delete: free nodes",
+            Part::Region => "delete: remove region",
+            _ => "delete: walk",
+        };
+        then.extend([Act::Label(label), Act::Step(Step::Lock(self.locking.root(), mode)), Act::Do(Task::Delete(part))]);
+    }
+
+    fn unlock(&self, then: &mut Vec<Act<Task>>) {
+        then.push(Act::Step(Step::Unlock(self.locking.root())));
+    }
+
+    /// What a rolling walk holds while it takes counts down.
+    fn counting(&self) -> Section {
+        Section::Allocate(self.bitmap)
     }
 
     fn is_walk(&self) -> bool {
@@ -70,7 +88,6 @@ impl Job {
     pub fn run(&mut self, part: Part, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
         match part {
             Part::Start => {
-                then.push(Act::Label("delete"));
                 world.begin_background(env);
                 match self.policy.kind {
                     Kind::Background(_) => self.lock(then, Mode::Exclusive, Part::Region),
@@ -78,7 +95,7 @@ impl Job {
                     _ => self.lock(then, Mode::Exclusive, Part::Unlink),
                 }
             }
-            Part::Unlink => self.unlink(world, then),
+            Part::Unlink => self.unlink(world, env, then),
             Part::Opened => {
                 self.held_since = env.now;
                 then.push(Act::Do(Task::Delete(Part::Walk)));
@@ -90,46 +107,40 @@ impl Job {
                 for block in self.queued.drain(..) {
                     world.pool.overlay.release(block);
                 }
-                world.note_released(0, nodes, env.now);
-                then.push(Act::Step(Step::Cpu(self.costs.free_node * nodes)));
+                world.background.released(0, nodes, env.waiting(self.locking.root()), env.now);
+                world.pay(self.costs.free_node * nodes, env.now, then);
             }
             Part::Region => self.region(world, env, then),
             Part::Finish => {
-                world.changed = true;
+                world.work[self.locking.pool].changed = true;
                 world.end_background(env);
-                let rolling = self.policy.kind == Kind::Rolling;
-                Locking { rolling }.enter(Section::Commit, "commit after delete", Task::Delete(Part::Commit), then);
+                self.locking.enter(Section::Commit, "delete: commit", Task::Delete(Part::Commit), then);
             }
             Part::Commit => {
-                let blocks = world.commit(env);
-                let rolling = self.policy.kind == Kind::Rolling;
+                let blocks = world.commit(self.locking.pool, env);
                 let cost = self.costs.commit + blocks * self.costs.write;
-                Locking { rolling }.leave(Section::Commit, cost, then);
+                self.locking.leave(Section::Commit, cost, world, env.now, then);
                 then.push(Act::Do(Task::EndDelete));
             }
         }
     }
 
     fn rolling(&self, part: Part, then: &mut Vec<Act<Task>>) {
-        then.extend([
-            Act::Step(Step::Lock(TRANSACTION, Mode::Shared)),
-            Act::Step(Step::Lock(SPACE_MAP, Mode::Exclusive)),
-            Act::Do(Task::Delete(part)),
-        ]);
+        self.locking.enter(self.counting(), "delete: walk", Task::Delete(part), then);
     }
 
-    fn unlink(&mut self, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+    fn unlink(&mut self, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         let root = world.pool.unlink(self.dev);
         let Some(root) = world.check(root) else { return };
-        world.changed = true;
+        world.work[self.locking.pool].changed = true;
         self.walk = Some(DeleteWalk::new(root));
-        then.push(Act::Step(Step::Cpu(2 * self.costs.remove)));
+        world.pay(2 * self.costs.remove, env.now, then);
         match self.policy.kind {
             Kind::Walk(_) => {
-                then.push(Act::Step(Step::Unlock(ROOT)));
+                self.unlock(then);
                 self.lock(then, Mode::Shared, Part::Opened);
             }
-            _ => then.push(Act::Do(Task::Delete(Part::Walk))),
+            _ => then.extend([Act::Label("delete: walk"), Act::Do(Task::Delete(Part::Walk))]),
         }
     }
 
@@ -144,61 +155,61 @@ impl Job {
     }
 
     fn walk(&mut self, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
-        let most = self.most();
+        // The lock that a rolling walk holds is that of the bitmap where it was.
+        let (most, section) = (self.most(), self.counting());
         let Some(walk) = &mut self.walk else { return };
         let step = walk.step(&mut world.pool.overlay, most).map_err(Into::into);
         let Some(step) = world.check(step) else { return };
-        match step {
-            Released::Entries { entries, runs } => {
+        let cost = match step {
+            Released::Entries { entries, runs, last } => {
                 self.since += entries;
-                world.note_released(entries, 0, env.now);
-                let cost = self.costs.release(entries, runs, self.policy.coalesce);
-                then.push(Act::Step(Step::Cpu(cost)));
+                self.bitmap = last / ENTRIES_PER_BITMAP;
+                world.background.released(entries, 0, env.waiting(self.locking.root()), env.now);
+                self.costs.release(entries, runs, self.policy.coalesce)
             }
             Released::Node { block, .. } => {
                 let visit = if self.policy.coalesce { self.costs.visit } else { 0 };
                 if self.is_walk() {
                     self.queued.push(block);
-                    then.push(Act::Step(Step::Cpu(visit)));
+                    visit
                 } else {
                     world.pool.overlay.release(block);
-                    world.note_released(0, 1, env.now);
-                    then.push(Act::Step(Step::Cpu(visit + self.costs.free_node)));
+                    world.background.released(0, 1, env.waiting(self.locking.root()), env.now);
+                    visit + self.costs.free_node
                 }
             }
-            Released::End => return self.end_of_walk(then),
+            Released::End => return self.end_of_walk(section, then),
+        };
+        world.pay(cost, env.now, then);
+        if self.policy.kind == Kind::Rolling {
+            world.background.boundaries += 1;
+            self.locking.unlock(section, then);
+            return self.rolling(Part::Walk, then);
         }
         then.push(Act::Do(Task::Delete(Part::After)));
     }
 
-    fn end_of_walk(&mut self, then: &mut Vec<Act<Task>>) {
+    fn end_of_walk(&mut self, section: Section, then: &mut Vec<Act<Task>>) {
         match self.policy.kind {
-            Kind::Rolling => {
-                then.extend([SPACE_MAP, TRANSACTION].map(|lock| Act::Step(Step::Unlock(lock))));
-            }
+            Kind::Rolling => self.locking.unlock(section, then),
             Kind::Walk(_) => {
-                then.push(Act::Step(Step::Unlock(ROOT)));
+                self.unlock(then);
                 self.lock(then, Mode::Exclusive, Part::Free);
-                then.push(Act::Step(Step::Unlock(ROOT)));
+                self.unlock(then);
             }
-            _ => then.push(Act::Step(Step::Unlock(ROOT))),
+            _ => self.unlock(then),
         }
         then.push(Act::Do(Task::Delete(Part::Finish)));
     }
 
     fn after(&mut self, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
-        if self.policy.kind == Kind::Rolling {
-            world.background.boundaries += 1;
-            then.extend([SPACE_MAP, TRANSACTION].map(|lock| Act::Step(Step::Unlock(lock))));
-            return self.rolling(Part::Walk, then);
-        }
         let reached = match self.policy.kind {
             Kind::Walk(Boundary::Nodes(nodes)) => self.queued.len() as u64 >= nodes,
             Kind::Walk(Boundary::Entries(entries)) => self.since >= entries,
             Kind::Walk(Boundary::Held(time)) => env.now - self.held_since >= time,
             _ => false,
         };
-        let waiting = env.waiting(ROOT);
+        let waiting = env.waiting(self.locking.root());
         if !reached || (self.policy.turn.skips() && waiting == 0) {
             then.push(Act::Do(Task::Delete(Part::Walk)));
             return;
@@ -207,10 +218,10 @@ impl Job {
         world.background.boundaries += 1;
         let pause = self.policy.turn.pause(waiting, env.now);
         let again = if matches!(self.policy.turn, Turn::Sleep(_)) { pause } else { 0 };
-        then.push(Act::Step(Step::Unlock(ROOT)));
+        self.unlock(then);
         then.extend((pause > 0).then_some(Act::Step(Step::Sleep(pause))));
         self.lock(then, Mode::Exclusive, Part::Free);
-        then.push(Act::Step(Step::Unlock(ROOT)));
+        self.unlock(then);
         then.extend((again > 0).then_some(Act::Step(Step::Sleep(again))));
         self.lock(then, Mode::Shared, Part::Opened);
     }
@@ -218,7 +229,7 @@ impl Job {
     /// Removes the next mappings as one change; an empty device is unlinked at the end.
     fn region(&mut self, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
         if self.region_done {
-            return self.unlink(world, then);
+            return self.unlink(world, env, then);
         }
         let Kind::Background(most) = self.policy.kind else { return };
         let (mut removed, mut from) = (0, 0);
@@ -231,14 +242,16 @@ impl Job {
             }
             (removed, from) = (removed + 1, block.0);
         }
-        world.changed = true;
+        world.work[self.locking.pool].changed = true;
         world.background.boundaries += 1;
-        world.note_released(removed, 0, env.now);
+        let waiting = env.waiting(self.locking.root());
+        world.background.released(removed, 0, waiting, env.now);
         self.region_done = removed < most;
         let leaves = removed.div_ceil(LEAF).max(1);
         let cost = self.costs.remove * leaves + self.costs.dec * removed;
-        then.extend([Act::Step(Step::Cpu(cost)), Act::Step(Step::Unlock(ROOT))]);
-        let pause = self.policy.turn.pause(env.waiting(ROOT), env.now);
+        world.pay(cost, env.now, then);
+        self.unlock(then);
+        let pause = self.policy.turn.pause(waiting, env.now);
         then.extend((pause > 0).then_some(Act::Step(Step::Sleep(pause))));
         self.lock(then, Mode::Exclusive, Part::Region);
     }

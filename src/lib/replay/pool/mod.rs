@@ -1,13 +1,19 @@
 //! A pool at work: submitters, the worker, deletes, and what they do to each other.
 
+pub mod allocate;
 pub mod delete;
 pub mod disk;
+pub mod locking;
+pub mod measured;
+pub mod memory;
+pub mod numbers;
 pub mod outcome;
 pub mod stream;
 pub mod verb;
 pub mod worker;
 pub mod world;
 
+pub use numbers::{POOLS_MAX, SHARDS_MAX};
 pub use outcome::{Outcome, Stall};
 pub use verb::{Event, Feed, Verb, When};
 pub use world::{PoolWorld, StreamStart};
@@ -19,25 +25,8 @@ use super::policy::Policy;
 use super::threads;
 use crate::pdata::overlay::SplitRule;
 use crate::thin::live::{Base, LiveError};
+use numbers::Numbers;
 use std::time::Duration;
-
-/// The pool's lock.
-pub const ROOT: usize = 0;
-/// The data space map's own lock, for policies that give it one.
-pub const SPACE_MAP: usize = 1;
-/// Held shared by all changes and alone by a commit, for policies without the pool's lock.
-pub const TRANSACTION: usize = 2;
-/// Their names in reports.
-pub const LOCK_NAMES: [&str; 3] = ["root", "space-map", "transaction"];
-
-/// The worker waits for work.
-pub const WORK: usize = 0;
-/// The data device waits for requests.
-pub const DISK: usize = 1;
-/// Streams wait for marks and for others to be idle.
-pub const MARKS: usize = 2;
-/// The first of the conditions that streams wait for credit with.
-pub const CREDIT: usize = 3;
 
 /// Where new data blocks are taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +38,8 @@ pub enum Allocation {
     Goal,
     /// Each device keeps to bitmaps that no other is using.
     Apart,
+    /// As `Goal`, with a lock of its own for each bitmap in place of the pool's lock held alone.
+    Shared,
     /// Runs of so many blocks, so that a device fills whole stripes.
     Aligned(u64),
 }
@@ -74,6 +65,10 @@ pub struct RunOptions {
     pub until_deletes: u64,
     /// The machine stops right after so many commits; 0 is never.
     pub crash_after: u64,
+    /// New blocks are zeroed first where a write does not fill them, as pools do that are not told otherwise.
+    pub zero: bool,
+    /// So many locks that buffers of metadata are got under; 0 is none.
+    pub shards: u64,
     /// Keep every hold, for a timeline.
     pub timeline: bool,
     /// Keep every use of a metadata block, for the cache model.
@@ -93,28 +88,30 @@ impl RunOptions {
             limit: 24 * 3600 * 1_000_000_000,
             until_deletes: 0,
             crash_after: 0,
+            zero: true,
+            shards: 0,
             timeline: false,
             log_touches: false,
         }
     }
 }
 
-/// The programs of a run: every stream, the worker, its timer and the data device.
-pub fn programs<'a>(starts: Vec<StreamStart<'a>>, options: &RunOptions) -> Vec<Box<dyn Program<PoolWorld<'a>> + 'a>> {
+/// The programs of a run: every stream, the pools' workers, their timer and the data device.
+pub fn programs<'a>(
+    starts: Vec<StreamStart<'a>>,
+    numbers: Numbers,
+    options: &RunOptions,
+) -> Vec<Box<dyn Program<PoolWorld<'a>> + 'a>> {
     let mut programs: Vec<Box<dyn Program<PoolWorld<'a>> + 'a>> = Vec::new();
     for (index, start) in starts.into_iter().enumerate() {
-        programs.push(Box::new(Machine::new(stream::Stream::new(index, start.feed, options))));
+        programs.push(Box::new(Machine::new(stream::Stream::new(index, start.feed, numbers, options))));
     }
-    programs.push(Box::new(Machine::new(worker::Worker::new(options))));
+    for pool in 0..numbers.pools() {
+        programs.push(Box::new(Machine::new(worker::Worker::new(pool, numbers, options))));
+    }
     programs.push(Box::new(worker::Timer { period: options.costs.period, fired: false }));
     programs.push(Box::new(disk::Disk::default()));
     programs
-}
-
-/// The flavours of the locks. The space map's own is strictly in turn, or the delete would let nobody else in.
-pub fn flavours(options: &RunOptions) -> [Flavour; 3] {
-    let space_map = if options.policy.steal { options.flavour } else { Flavour::Fifo };
-    [options.flavour, space_map, options.flavour]
 }
 
 /// Runs streams on a pool, on the virtual clock.
@@ -123,12 +120,13 @@ pub fn flavours(options: &RunOptions) -> [Flavour; 3] {
 /// Where the pool runs out of space or its trees can't be read.
 pub fn run<'a>(base: &Base<'a>, starts: Vec<StreamStart<'a>>, options: &RunOptions) -> Result<Outcome<'a>, LiveError> {
     let world = PoolWorld::new(base, &starts, options);
-    let conds = CREDIT + starts.len();
-    let mut engine = Engine::new(world, &flavours(options), conds, options.costs.wake);
+    let numbers = world.numbers;
+    let conds = numbers.conds(starts.len());
+    let mut engine = Engine::new(world, &numbers.flavours(options), conds, options.costs.wake);
     if options.timeline {
         engine.keep_holds();
     }
-    for program in programs(starts, options) {
+    for program in programs(starts, numbers, options) {
         engine.add(program, 0);
     }
     let end = engine.run(options.limit);
@@ -148,9 +146,10 @@ pub fn run_on_threads<'a>(
     limit: Duration,
 ) -> Result<Outcome<'a>, LiveError> {
     let world = PoolWorld::new(base, &starts, options);
-    let conds = CREDIT + starts.len();
-    let programs = programs(starts, options);
-    let (world, locks, end) = threads::run(world, programs, &flavours(options), conds, pad, limit);
+    let numbers = world.numbers;
+    let conds = numbers.conds(starts.len());
+    let programs = programs(starts, numbers, options);
+    let (world, locks, end) = threads::run(world, programs, &numbers.flavours(options), conds, pad, limit);
     world.finish(end, locks, options)
 }
 

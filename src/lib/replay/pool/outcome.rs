@@ -1,25 +1,48 @@
 //! What a run has shown.
 
-use super::world::{Background, Measured, PoolWorld};
-use super::{LOCK_NAMES, RunOptions};
+use super::RunOptions;
+use super::measured::{Background, Measured};
+use super::world::PoolWorld;
 use crate::pdata::overlay::Touches;
-use crate::replay::engine::{LockStats, Ns};
+use crate::replay::engine::{LockStats, Longest, Ns};
 use crate::thin::live::LivePool;
 use serde::Serialize;
 
 /// A time in which no foreground request was completed although one was under way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stall {
     /// When it began, in nanoseconds.
     pub begin: Ns,
     /// How long it was.
     pub length: Ns,
-    /// Who held the pool's lock longest meanwhile.
+    /// Who held a lock of the pool longest meanwhile.
     pub holder: String,
+    /// What that one was doing.
+    pub step: String,
     /// For how long.
     pub held: Ns,
+    /// What the one did who waited longest for a lock of the pool meanwhile.
+    pub waiter: String,
+    /// For how long.
+    pub waited: Ns,
+    /// References to data blocks that deletes took away meanwhile.
+    pub entries: u64,
+    /// Tree nodes that deletes released meanwhile.
+    pub nodes: u64,
     /// Whether a delete was under way.
     pub in_background: bool,
+}
+
+impl Stall {
+    /// Who held and who waited. A label says who it is and, behind a colon, what it does.
+    pub(super) fn of(longest: Longest) -> Stall {
+        let nobody = |found: Option<(&'static str, Ns)>| found.filter(|(label, _)| !label.is_empty());
+        let (label, held) = nobody(longest.hold).unwrap_or(("nobody", 0));
+        let (holder, step) = label.split_once(": ").unwrap_or((label, ""));
+        let (waiter, waited) = nobody(longest.wait).unwrap_or(("nobody", 0));
+        let (holder, step, waiter) = (holder.into(), step.into(), waiter.into());
+        Stall { holder, step, held, waiter, waited, ..Stall::default() }
+    }
 }
 
 /// Everything that a run has shown.
@@ -37,7 +60,7 @@ pub struct Outcome<'a> {
     /// How far the deletes came.
     pub background: Background,
     /// Names and statistics of the locks.
-    pub locks: Vec<(&'static str, LockStats)>,
+    pub locks: Vec<(String, LockStats)>,
     /// How often metadata blocks were used.
     pub touches: Touches,
     /// The pool as it is now.
@@ -56,7 +79,7 @@ impl<'a> Outcome<'a> {
             block_sectors: world.block_sectors,
             measured: world.measured,
             background: world.background,
-            locks: LOCK_NAMES.into_iter().zip(locks).collect(),
+            locks: world.numbers.gather(locks),
             touches: std::mem::take(&mut world.pool.overlay.touches),
             pool: world.pool,
         }
@@ -90,6 +113,6 @@ impl<'a> Outcome<'a> {
 
     /// A lock by its name.
     pub fn lock(&self, name: &str) -> Option<&LockStats> {
-        self.locks.iter().find(|(own, _)| *own == name).map(|(_, stats)| stats)
+        self.locks.iter().find(|(own, _)| own == name).map(|(_, stats)| stats)
     }
 }

@@ -1,9 +1,11 @@
 //! A submitter: takes events from its feed, splits them at blocks, and sends messages to the pool.
 
+use super::RunOptions;
 use super::delete::{Job, Part};
+use super::locking::{Locking, Section};
+use super::numbers::{MARKS, Numbers};
 use super::verb::{Event, Feed, Verb, When};
 use super::world::{Bio, BioKind, PoolWorld, Request};
-use super::{CREDIT, MARKS, ROOT, RunOptions, WORK, disk};
 use crate::base::{ThinBlock, ThinId};
 use crate::replay::costs::Costs;
 use crate::replay::engine::{Env, Mode, Ns, Step};
@@ -27,8 +29,10 @@ pub enum Task {
     Defer(Bio),
     /// A part needs no metadata any more.
     Mapped(Bio),
+    /// A part can't be done.
+    Refused(Bio),
     /// Does what a message says, with the lock held.
-    Message(Verb),
+    Message(Verb, Section),
     /// A part of a delete.
     Delete(Part),
     /// All requests of the stream are done: then the delete begins.
@@ -43,16 +47,22 @@ pub struct Stream<'a> {
     feed: Box<dyn Feed + 'a>,
     policy: Policy,
     costs: Costs,
-    discard_max: u64,
+    options: RunOptions,
+    numbers: Numbers,
     job: Option<Job>,
     over: bool,
 }
 
 impl<'a> Stream<'a> {
     /// The stream of that number.
-    pub fn new(index: usize, feed: Box<dyn Feed + 'a>, options: &RunOptions) -> Stream<'a> {
+    pub fn new(index: usize, feed: Box<dyn Feed + 'a>, numbers: Numbers, options: &RunOptions) -> Stream<'a> {
         let (policy, costs) = (options.policy.clone(), options.costs.clone());
-        Stream { index, feed, policy, costs, discard_max: options.discard_max.max(1), job: None, over: false }
+        Stream { index, feed, policy, costs, options: options.clone(), numbers, job: None, over: false }
+    }
+
+    /// The locks of the pool that a device is in.
+    fn locking(&self, dev: ThinId) -> Locking {
+        Locking::new(self.numbers, self.numbers.pool_of(dev), &self.options)
     }
 
     fn next_event(&mut self, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
@@ -81,7 +91,7 @@ impl<'a> Stream<'a> {
         let stream = &world.streams[self.index];
         let is_request = verb.extent().is_some() || matches!(verb, Verb::Flush { .. });
         if is_request && stream.depth.is_some_and(|depth| stream.outstanding >= depth.max(1)) {
-            then.extend([Act::Step(Step::Wait(CREDIT + self.index)), Act::Do(Task::Due(verb, arrival))]);
+            then.extend([Act::Step(Step::Wait(self.numbers.credit(self.index))), Act::Do(Task::Due(verb, arrival))]);
             return;
         }
         let since = if world.streams[self.index].depth.is_none() { arrival.unwrap_or(env.now) } else { env.now };
@@ -89,10 +99,11 @@ impl<'a> Stream<'a> {
             Verb::Read { .. } | Verb::Write { .. } | Verb::Discard { .. } => {
                 self.submit(&verb, since, world, env, then)
             }
-            Verb::Flush { .. } => self.flush(since, world, env),
+            Verb::Flush { dev } => self.flush(*dev, since, world, env),
             Verb::Sleep(time) => then.push(Act::Step(Step::Sleep(*time))),
             Verb::Mark(name) => {
-                world.measured.marks.push((env.now, name.clone()));
+                let bytes = world.measured.bytes;
+                world.measured.marks.push((env.now, name.clone(), bytes));
                 world.passed.insert(name.clone());
                 env.notify(MARKS, 0);
             }
@@ -111,14 +122,18 @@ impl<'a> Stream<'a> {
                 let policy = policy.clone().unwrap_or_else(|| self.policy.clone());
                 self.delete(*dev, policy, world, env, then);
             }
-            Verb::Lookup { .. } => self.message(verb, Mode::Shared, then),
-            _ => self.message(verb, Mode::Exclusive, then),
+            Verb::Lookup { .. } => self.message(verb, Section::Look, then),
+            Verb::TrimPool => self.message(verb, Section::Look, then),
+            Verb::Commit => self.message(verb, Section::Commit, then),
+            _ => self.message(verb, Section::Change, then),
         }
     }
 
-    fn message(&self, verb: Verb, mode: Mode, then: &mut Vec<Act<Task>>) {
-        then.push(Act::Label(verb.word()));
-        then.extend([Act::Step(Step::Lock(ROOT, mode)), Act::Do(Task::Message(verb))]);
+    /// What concerns no device goes to the first pool.
+    fn message(&self, verb: Verb, section: Section, then: &mut Vec<Act<Task>>) {
+        let label = verb.label();
+        let locking = self.locking(verb.dev().unwrap_or_default());
+        locking.enter(section, label, Task::Message(verb, section), then);
     }
 
     fn submit(
@@ -136,7 +151,7 @@ impl<'a> Stream<'a> {
             Verb::Discard { .. } => (off.div_ceil(size), off.saturating_add(len) / size),
             _ => (off / size, off.saturating_add(len).div_ceil(size)),
         };
-        let step = if matches!(verb, Verb::Discard { .. }) { self.discard_max } else { 1 };
+        let step = if matches!(verb, Verb::Discard { .. }) { self.options.discard_max.max(1) } else { 1 };
         let bytes = len.saturating_mul(512);
         let parts = end.saturating_sub(first).div_ceil(step);
         if parts > PARTS_MAX {
@@ -153,7 +168,7 @@ impl<'a> Stream<'a> {
         let write = !matches!(verb, Verb::Read { .. });
         let discard = matches!(verb, Verb::Discard { .. });
         let cost = if discard { self.costs.submit_min } else { self.costs.submit(bytes, write) };
-        then.extend([Act::Label("submit"), Act::Step(Step::Cpu(cost))]);
+        then.extend([Act::Label("submitter: map"), Act::Step(Step::Cpu(cost))]);
         for block in (first..end).step_by(step as usize) {
             let blocks = (end - block).min(step);
             let begin = off.max(block * size);
@@ -163,41 +178,70 @@ impl<'a> Stream<'a> {
                 Verb::Write { fua, .. } => BioKind::Write { fua: *fua },
                 _ => BioKind::Read,
             };
-            let bio = Bio { request, dev, block: ThinBlock(block), blocks, bytes, kind };
-            if kind == BioKind::Discard {
-                then.push(Act::Do(Task::Defer(bio)));
-            } else {
-                then.extend([Act::Step(Step::Lock(ROOT, Mode::Shared)), Act::Do(Task::Map(bio))]);
+            let bio = Bio { request, dev, block: ThinBlock(block), blocks, bytes, kind, written: false };
+            match kind {
+                BioKind::Discard => self.defer(bio, then),
+                _ => self.locking(dev).enter(Section::Look, "submitter: map", Task::Map(bio), then),
             }
         }
     }
 
-    fn flush(&mut self, since: Ns, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
+    /// A part is left to the worker, who may be keeping submitters off.
+    fn defer(&self, bio: Bio, then: &mut Vec<Act<Task>>) {
+        let throttle = self.numbers.throttle(self.numbers.pool_of(bio.dev));
+        then.extend([
+            Act::Label("submitter: defer"),
+            Act::Step(Step::Lock(throttle, Mode::Shared)),
+            Act::Do(Task::Defer(bio)),
+            Act::Step(Step::Unlock(throttle)),
+        ]);
+    }
+
+    fn flush(&mut self, dev: ThinId, since: Ns, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
         let request = Request { stream: self.index, word: "flush", since, bytes: 0, parts: 1 };
         let request = world.request(request, env);
-        if world.changed || !world.prepared.is_empty() || !world.deferred.is_empty() {
-            world.flushes.push(request);
-            env.notify(WORK, self.costs.wake);
+        let work = world.work_of(dev);
+        if work.is_open() {
+            work.flushes.push(request);
+            env.notify(self.numbers.work(self.numbers.pool_of(dev)), self.costs.wake);
         } else {
             world.complete(request, env);
         }
     }
 
-    fn map(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
-        then.extend([Act::Step(Step::Cpu(self.costs.lookup)), Act::Step(Step::Unlock(ROOT))]);
+    fn map(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
+        let locking = self.locking(bio.dev);
         if !world.pool.has_device(bio.dev) {
+            locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
             world.measured.failed += 1;
-            then.push(Act::Do(Task::Mapped(bio)));
+            then.push(Act::Do(Task::Refused(bio)));
             return;
         }
         let found = world.pool.lookup(bio.dev, bio.block);
         let Some(found) = world.check(found) else { return };
+        locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
         let direct = found.is_some_and(|mapped| bio.kind == BioKind::Read || !mapped.shared);
-        then.push(Act::Do(if direct { Task::Mapped(bio) } else { Task::Defer(bio) }));
+        if direct { then.push(Act::Do(Task::Mapped(bio))) } else { self.defer(bio, then) }
     }
 
-    fn apply(&mut self, verb: &Verb, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
-        let costs = &self.costs;
+    fn mapped(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
+        let work = world.work_of(bio.dev);
+        if bio.kind == (BioKind::Write { fua: true }) && work.changed {
+            work.wait_commit.push(bio);
+            env.notify(self.numbers.work(self.numbers.pool_of(bio.dev)), self.costs.wake);
+        } else {
+            world.send(bio, env);
+        }
+    }
+
+    fn apply(
+        &mut self,
+        (verb, section): (&Verb, Section),
+        world: &mut PoolWorld<'_>,
+        env: &mut Env<'_>,
+        then: &mut Vec<Act<Task>>,
+    ) {
+        let (costs, locking) = (&self.costs, self.locking(verb.dev().unwrap_or_default()));
         let mut changed = true;
         let (result, cost): (Result<(), LiveError>, Ns) = match verb {
             Verb::Create { dev } => (world.pool.create(*dev), costs.insert),
@@ -215,18 +259,18 @@ impl<'a> Stream<'a> {
                 (Ok(()), costs.visit * bitmaps)
             }
             _ => {
-                let blocks = world.commit(env);
+                let blocks = world.commit(locking.pool, env);
                 changed = false;
                 (Ok(()), costs.commit + blocks * costs.write)
             }
         };
         match result {
-            Ok(()) => world.changed |= changed,
+            Ok(()) => world.work[locking.pool].changed |= changed,
             // A message that the pool refuses changes nothing.
             Err(LiveError::Overlay(error)) => world.failure = Some(error.into()),
             Err(_) => world.measured.failed += 1,
         }
-        then.extend([Act::Step(Step::Cpu(cost)), Act::Step(Step::Unlock(ROOT))]);
+        locking.leave(section, cost, world, env.now, then);
     }
 
     fn delete(
@@ -243,7 +287,8 @@ impl<'a> Stream<'a> {
         }
         let discard = policy.kind == Kind::DiscardFirst;
         policy.coalesce |= policy.kind == Kind::Offline;
-        self.job = Some(Job::new(dev, policy, self.costs.clone()));
+        let locking = self.locking(dev);
+        self.job = Some(Job::new(dev, policy, locking, self.costs.clone()));
         if !discard {
             then.push(Act::Do(Task::Delete(Part::Start)));
             return;
@@ -264,26 +309,18 @@ impl<'a, 'b> Unit<PoolWorld<'a>> for Stream<'b> {
         match task {
             Task::Next => self.next_event(world, env, then),
             Task::Due(verb, arrival) => self.due(verb, arrival, world, env, then),
-            Task::Map(bio) => self.map(bio, world, then),
-            Task::Defer(bio) => {
-                world.deferred.push_back(bio);
-                env.notify(WORK, self.costs.wake);
-            }
-            Task::Mapped(bio) => match bio.kind {
-                BioKind::Write { fua: true } if world.changed => {
-                    world.wait_commit.push(bio);
-                    env.notify(WORK, self.costs.wake);
-                }
-                _ => disk::submit(bio, &self.costs, world, env),
-            },
-            Task::Message(verb) => self.apply(&verb, world, env, then),
+            Task::Map(bio) => self.map(bio, world, env, then),
+            Task::Defer(bio) => world.defer(bio, env, self.costs.wake),
+            Task::Mapped(bio) => self.mapped(bio, world, env),
+            Task::Refused(bio) => world.complete(bio.request, env),
+            Task::Message(verb, section) => self.apply((&verb, section), world, env, then),
             Task::Delete(part) => {
                 if let Some(job) = &mut self.job {
                     job.run(part, world, env, then);
                 }
             }
             Task::WhenIdle if world.streams[self.index].outstanding > 0 => {
-                then.extend([Act::Step(Step::Wait(CREDIT + self.index)), Act::Do(Task::WhenIdle)]);
+                then.extend([Act::Step(Step::Wait(self.numbers.credit(self.index))), Act::Do(Task::WhenIdle)]);
             }
             Task::WhenIdle => {
                 // The empty device goes as one piece; the time counts from the first discard on.

@@ -108,6 +108,29 @@ impl Verb {
         }
     }
 
+    /// What a message is called in statistics of locks.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Verb::Create { .. } => "message: create",
+            Verb::Snap { .. } => "message: snap",
+            Verb::Hold => "message: msnap",
+            Verb::ReleaseHeld => "message: mrelease",
+            Verb::TrimPool => "message: trim-pool",
+            Verb::Lookup { .. } => "submitter: lookup",
+            _ => "message: commit",
+        }
+    }
+
+    /// The device that it is about; the new one for a snapshot.
+    pub fn dev(&self) -> Option<ThinId> {
+        match self {
+            Verb::Flush { dev } | Verb::Create { dev } | Verb::Snap { dev, .. } | Verb::Delete { dev, .. } => {
+                Some(*dev)
+            }
+            verb => verb.extent().map(|(dev, _, _)| dev),
+        }
+    }
+
     /// The part of a device that a request is about: device, first sector, sectors.
     pub fn extent(&self) -> Option<(ThinId, u64, u64)> {
         match self {

@@ -1,72 +1,37 @@
 //! The pool's one worker: lookups that missed, provisioning, discards, commits.
 
-use super::disk;
-use super::world::{Bio, BioKind, PoolWorld};
-use super::{ROOT, RunOptions, SPACE_MAP, TRANSACTION, WORK};
+use super::RunOptions;
+use super::locking::{Locking, Section};
+use super::numbers::Numbers;
+use super::world::{Bio, BioKind, PoolWorld, Transfer};
 use crate::base::{DataBlock, ThinBlock};
 use crate::replay::costs::Costs;
-use crate::replay::engine::{Env, Mode, Ns, Program, Step};
+use crate::replay::engine::{Env, LockId, Mode, Ns, Program, Step};
 use crate::replay::machine::{Act, Unit};
-use crate::replay::policy::{Discards, Kind};
+use crate::replay::policy::Discards;
 
-/// What is done under which locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
-    /// Looking something up.
-    Look,
-    /// Taking a data block.
-    Allocate,
-    /// Changing a tree.
-    Change,
-    /// Committing.
-    Commit,
-}
-
-/// Which locks there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Locking {
-    /// No pool lock.
-    pub rolling: bool,
-}
-
-impl Locking {
-    fn locks(self, section: Section) -> &'static [(usize, Mode)] {
-        match (self.rolling, section) {
-            (false, Section::Look) => &[(ROOT, Mode::Shared)],
-            (false, _) => &[(ROOT, Mode::Exclusive)],
-            (true, Section::Look | Section::Change) => &[(TRANSACTION, Mode::Shared)],
-            (true, Section::Allocate) => &[(TRANSACTION, Mode::Shared), (SPACE_MAP, Mode::Exclusive)],
-            (true, Section::Commit) => &[(TRANSACTION, Mode::Exclusive)],
-        }
-    }
-
-    /// Takes the locks of a section and does a task, which has to end with [`Locking::leave`].
-    pub fn enter<T>(self, section: Section, label: &'static str, task: T, then: &mut Vec<Act<T>>) {
-        then.push(Act::Label(label));
-        then.extend(self.locks(section).iter().map(|(lock, mode)| Act::Step(Step::Lock(*lock, *mode))));
-        then.push(Act::Do(task));
-    }
-
-    /// Computes for so long, and gives the locks back.
-    pub fn leave<T>(self, section: Section, cost: Ns, then: &mut Vec<Act<T>>) {
-        then.push(Act::Step(Step::Cpu(cost)));
-        then.extend(self.locks(section).iter().rev().map(|(lock, _)| Act::Step(Step::Unlock(*lock))));
-    }
-}
+/// A pass of the worker that takes longer keeps submitters from leaving it more: the kernel's rule.
+const THROTTLE_AFTER: Ns = 1_000_000_000;
 
 /// What the worker does.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
     /// Takes all work that there is.
     Pass,
+    /// Between two pieces of work: does this pass take too long?
+    Watch,
+    /// The throttle is held.
+    Throttled,
     /// Looks a part up.
     Look(Bio),
     /// Asks for free blocks.
     Count,
+    /// Goes for a data block, in place of a shared one where `copy` is set.
+    Seek(Bio, bool),
     /// Takes a data block.
-    Allocate(Bio),
-    /// A data block is there.
-    Prepared(Bio, u64),
+    Allocate(Bio, bool, Section),
+    /// A data block is there: fills it.
+    Fill(Bio, bool, u64),
     /// Inserts a mapping.
     Insert(Bio, u64),
     /// A mapping is there.
@@ -79,82 +44,132 @@ pub enum Task {
     Commit,
     /// A commit is done.
     Committed,
-    /// A part is done.
-    Done(Bio),
+    /// A part can go to the data device.
+    Send(Bio),
+    /// A part is complete without it.
+    Complete(Bio),
 }
 
 /// The worker.
 pub struct Worker {
     costs: Costs,
     locking: Locking,
+    throttle: LockId,
+    work: usize,
     discards: Discards,
+    zero: bool,
+    /// When the pass began, and whether the throttle is held since.
+    pass_since: Ns,
+    throttles: bool,
 }
 
 impl Worker {
     /// The worker of a pool.
-    pub fn new(options: &RunOptions) -> Worker {
-        let locking = Locking { rolling: options.policy.kind == Kind::Rolling };
-        Worker { costs: options.costs.clone(), locking, discards: options.policy.discards }
+    pub fn new(pool: usize, numbers: Numbers, options: &RunOptions) -> Worker {
+        Worker {
+            costs: options.costs.clone(),
+            locking: Locking::new(numbers, pool, options),
+            throttle: numbers.throttle(pool),
+            work: numbers.work(pool),
+            discards: options.policy.discards,
+            zero: options.zero,
+            pass_since: 0,
+            throttles: false,
+        }
     }
 
-    fn pass(&self, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
-        for (bio, data) in world.prepared.drain(..) {
-            self.locking.enter(Section::Change, "insert", Task::Insert(bio, data), then);
+    fn pass(&mut self, world: &mut PoolWorld<'_>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
+        if std::mem::take(&mut self.throttles) {
+            then.push(Act::Step(Step::Unlock(self.throttle)));
         }
-        for bio in world.deferred.drain(..) {
+        let (before, work) = (then.len(), &mut world.work[self.locking.pool]);
+        self.pass_since = env.now;
+        for (bio, data) in work.prepared.drain(..) {
+            self.locking.enter(Section::Change, "worker: insert", Task::Insert(bio, data), then);
+            then.push(Act::Do(Task::Watch));
+        }
+        for bio in work.deferred.drain(..) {
             match bio.kind {
-                BioKind::Discard => self.locking.enter(Section::Look, "find discard", Task::Find(bio), then),
-                _ => self.locking.enter(Section::Look, "lookup", Task::Look(bio), then),
+                BioKind::Discard => self.locking.enter(Section::Look, "worker: find discard", Task::Find(bio), then),
+                _ => self.locking.enter(Section::Look, "worker: lookup", Task::Look(bio), then),
             }
+            then.push(Act::Do(Task::Watch));
         }
-        let wanted = !world.flushes.is_empty() || !world.wait_commit.is_empty();
-        if wanted || (world.commit_due && world.changed) {
-            self.locking.enter(Section::Commit, "commit", Task::Commit, then);
+        let wanted = !work.flushes.is_empty() || !work.wait_commit.is_empty();
+        if wanted || (work.commit_due && work.changed) {
+            self.locking.enter(Section::Commit, "worker: commit", Task::Commit, then);
         }
-        if then.is_empty() {
-            world.commit_due = false;
-            then.push(Act::Label("idle"));
-            then.push(Act::Step(Step::Wait(WORK)));
+        if then.len() == before {
+            work.commit_due = false;
+            then.push(Act::Label("worker: idle"));
+            then.push(Act::Step(Step::Wait(self.work)));
         }
     }
 
-    fn look(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
-        self.locking.leave(Section::Look, self.costs.lookup, then);
+    fn look(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         if !world.pool.has_device(bio.dev) {
+            self.locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
             world.measured.failed += 1;
-            then.push(Act::Do(Task::Done(bio)));
+            then.push(Act::Do(Task::Complete(bio)));
             return;
         }
         let found = world.pool.lookup(bio.dev, bio.block);
         let Some(found) = world.check(found) else { return };
+        self.locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
         let write = bio.kind != BioKind::Read;
-        if found.is_some_and(|mapped| !write || !mapped.shared) || (found.is_none() && !write) {
-            then.push(Act::Do(Task::Done(bio)));
-            return;
+        match found {
+            Some(mapped) if !write || !mapped.shared => then.push(Act::Do(Task::Send(bio))),
+            // There is nothing to read: the buffer is filled with zeros.
+            None if !write => then.push(Act::Do(Task::Complete(bio))),
+            _ => match world.cells.get_mut(&(bio.dev, bio.block)) {
+                Some(cell) => cell.push(bio),
+                None => {
+                    world.cells.insert((bio.dev, bio.block), Vec::new());
+                    self.locking.enter(Section::Look, "worker: count", Task::Count, then);
+                    then.push(Act::Do(Task::Seek(bio, found.is_some())));
+                }
+            },
         }
-        if let Some(cell) = world.cells.get_mut(&(bio.dev, bio.block)) {
-            cell.push(bio);
-            return;
-        }
-        world.cells.insert((bio.dev, bio.block), Vec::new());
-        self.locking.enter(Section::Look, "count", Task::Count, then);
-        self.locking.enter(Section::Allocate, "allocate", Task::Allocate(bio), then);
     }
 
-    fn allocate(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+    fn seek(&self, bio: Bio, copy: bool, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+        let section = Section::Allocate(world.next_bitmap(bio.dev));
+        self.locking.enter(section, "worker: allocate", Task::Allocate(bio, copy, section), then);
+    }
+
+    fn allocate(
+        &self,
+        (bio, copy, section): (Bio, bool, Section),
+        world: &mut PoolWorld<'_>,
+        env: &Env<'_>,
+        then: &mut Vec<Act<Task>>,
+    ) {
         let data = world.allocate(bio.dev, bio.block);
-        world.changed = true;
-        self.locking.leave(Section::Allocate, self.costs.alloc, then);
+        world.work[self.locking.pool].changed = true;
+        self.locking.leave(section, self.costs.alloc, world, env.now, then);
         match data {
-            Some(data) => then.push(Act::Do(Task::Prepared(bio, data))),
+            Some(data) => then.push(Act::Do(Task::Fill(bio, copy, data))),
             None => {
                 world.measured.failed += 1;
-                then.push(Act::Do(Task::Inserted(bio)));
+                then.push(Act::Do(Task::Inserted(Bio { written: true, ..bio })));
             }
         }
     }
 
-    fn insert(&self, bio: Bio, data: u64, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+    /// A write of a whole block goes to the new one at once; else what is shared is copied, or zeros are written first.
+    fn fill(&self, bio: Bio, copy: bool, data: u64, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
+        let block = world.block_sectors * 512;
+        let prepares = Some(data);
+        if bio.bytes == block {
+            world.transfer(Transfer { bio: Bio { written: true, ..bio }, bytes: block, prepares }, env);
+        } else if copy || self.zero {
+            world.transfer(Transfer { bio, bytes: if copy { 2 * block } else { block }, prepares }, env);
+        } else {
+            world.work[self.locking.pool].prepared.push_back((bio, data));
+        }
+    }
+
+    fn insert(&self, bio: Bio, data: u64, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         world.uninserted.remove(&data);
         if world.pool.has_device(bio.dev) {
             let inserted = world.pool.insert(bio.dev, bio.block, DataBlock(data));
@@ -162,26 +177,39 @@ impl Worker {
         } else {
             world.pool.overlay.release_data(data);
         }
-        self.locking.leave(Section::Change, self.costs.insert, then);
+        self.locking.leave(Section::Change, self.costs.insert, world, env.now, then);
         then.push(Act::Do(Task::Inserted(bio)));
     }
 
+    fn inserted(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
+        let waiting = world.cells.remove(&(bio.dev, bio.block)).unwrap_or_default();
+        let work = &mut world.work[self.locking.pool];
+        work.deferred.extend(waiting);
+        if bio.kind == (BioKind::Write { fua: true }) {
+            work.wait_commit.push(bio);
+        } else if bio.written {
+            world.complete(bio.request, env);
+        } else {
+            world.send(bio, env);
+        }
+    }
+
     /// Mappings in the range of a discard: looking costs one lookup for each.
-    fn find(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+    fn find(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         let last = if world.pool.has_device(bio.dev) { world.pool.last_mapped(bio.dev) } else { Ok(None) };
         // What lies behind the last mapping costs nothing: the device may end there.
         let end = world.check(last).flatten().map_or(0, |last| last.0.saturating_add(1));
         let cost = self.costs.lookup.saturating_mul(bio.blocks.min(end.saturating_sub(bio.block.0)));
-        self.locking.leave(Section::Look, cost, then);
+        self.locking.leave(Section::Look, cost, world, env.now, then);
         if world.pool.has_device(bio.dev) {
-            self.locking.enter(Section::Change, "remove range", Task::Remove(bio), then);
+            self.locking.enter(Section::Change, "worker: remove range", Task::Remove(bio), then);
         } else {
-            then.push(Act::Do(Task::Done(bio)));
+            then.push(Act::Do(Task::Complete(bio)));
         }
     }
 
     /// The whole range under one hold: the mappings, then the counts of their data blocks.
-    fn remove(&self, bio: Bio, world: &mut PoolWorld<'_>, then: &mut Vec<Act<Task>>) {
+    fn remove(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         let (mut at, end, mut removed) = (bio.block.0, bio.block.0.saturating_add(bio.blocks), 0);
         while at < end {
             let next = world.pool.next_mapped(bio.dev, ThinBlock(at));
@@ -192,9 +220,25 @@ impl Worker {
             removed += u64::from(world.check(result).unwrap_or(false));
             at = block.0 + 1;
         }
-        world.changed |= removed > 0;
-        self.locking.leave(Section::Change, (self.costs.remove + self.costs.dec) * removed, then);
-        then.push(Act::Do(Task::Done(bio)));
+        world.work[self.locking.pool].changed |= removed > 0;
+        let cost = (self.costs.remove + self.costs.dec) * removed;
+        self.locking.leave(Section::Change, cost, world, env.now, then);
+        then.push(Act::Do(match self.discards {
+            Discards::PassedDown => Task::Send(bio),
+            _ => Task::Complete(bio),
+        }));
+    }
+
+    /// Those who waited for a commit go on.
+    fn committed(&self, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
+        let work = &mut world.work[self.locking.pool];
+        let (flushes, bios) = (std::mem::take(&mut work.flushes), std::mem::take(&mut work.wait_commit));
+        for request in flushes {
+            world.complete(request, env);
+        }
+        for bio in bios {
+            if bio.written { world.complete(bio.request, env) } else { world.send(bio, env) }
+        }
     }
 }
 
@@ -203,40 +247,30 @@ impl<'a> Unit<PoolWorld<'a>> for Worker {
 
     fn run(&mut self, task: Task, world: &mut PoolWorld<'a>, env: &mut Env<'_>, then: &mut Vec<Act<Task>>) {
         match task {
-            Task::Pass => self.pass(world, then),
-            Task::Look(bio) => self.look(bio, world, then),
-            Task::Count => self.locking.leave(Section::Look, self.costs.count, then),
-            Task::Allocate(bio) => self.allocate(bio, world, then),
-            Task::Prepared(bio, data) => world.prepared.push_back((bio, data)),
-            Task::Insert(bio, data) => self.insert(bio, data, world, then),
-            Task::Inserted(bio) => {
-                let waiting = world.cells.remove(&(bio.dev, bio.block)).unwrap_or_default();
-                world.deferred.extend(waiting);
-                if bio.kind == (BioKind::Write { fua: true }) {
-                    world.wait_commit.push(bio);
-                } else {
-                    disk::submit(bio, &self.costs, world, env);
-                }
+            Task::Pass => self.pass(world, env, then),
+            Task::Watch if !self.throttles && env.now - self.pass_since > THROTTLE_AFTER => {
+                then.extend([Act::Step(Step::Lock(self.throttle, Mode::Exclusive)), Act::Do(Task::Throttled)]);
             }
-            Task::Find(bio) => self.find(bio, world, then),
-            Task::Remove(bio) => self.remove(bio, world, then),
+            Task::Watch => {}
+            Task::Throttled => self.throttles = true,
+            Task::Look(bio) => self.look(bio, world, env, then),
+            Task::Count => self.locking.leave(Section::Look, self.costs.count, world, env.now, then),
+            Task::Seek(bio, copy) => self.seek(bio, copy, world, then),
+            Task::Allocate(bio, copy, section) => self.allocate((bio, copy, section), world, env, then),
+            Task::Fill(bio, copy, data) => self.fill(bio, copy, data, world, env),
+            Task::Insert(bio, data) => self.insert(bio, data, world, env, then),
+            Task::Inserted(bio) => self.inserted(bio, world, env),
+            Task::Find(bio) => self.find(bio, world, env, then),
+            Task::Remove(bio) => self.remove(bio, world, env, then),
             Task::Commit => {
-                let blocks = world.commit(env);
-                self.locking.leave(Section::Commit, self.costs.commit + blocks * self.costs.write, then);
+                let blocks = world.commit(self.locking.pool, env);
+                let cost = self.costs.commit + blocks * self.costs.write;
+                self.locking.leave(Section::Commit, cost, world, env.now, then);
                 then.push(Act::Do(Task::Committed));
             }
-            Task::Committed => {
-                for request in std::mem::take(&mut world.flushes) {
-                    world.complete(request, env);
-                }
-                for bio in std::mem::take(&mut world.wait_commit) {
-                    disk::submit(bio, &self.costs, world, env);
-                }
-            }
-            Task::Done(bio) if bio.kind == BioKind::Discard && self.discards != Discards::PassedDown => {
-                world.complete(bio.request, env);
-            }
-            Task::Done(bio) => disk::submit(bio, &self.costs, world, env),
+            Task::Committed => self.committed(world, env),
+            Task::Send(bio) => world.send(bio, env),
+            Task::Complete(bio) => world.complete(bio.request, env),
         }
     }
 
@@ -245,7 +279,7 @@ impl<'a> Unit<PoolWorld<'a>> for Worker {
     }
 }
 
-/// Tells the worker when a commit is due.
+/// Tells the workers when a commit is due.
 #[derive(Debug)]
 pub struct Timer {
     /// Time between commits.
@@ -257,8 +291,10 @@ pub struct Timer {
 impl<'a> Program<PoolWorld<'a>> for Timer {
     fn step(&mut self, world: &mut PoolWorld<'a>, env: &mut Env<'_>) -> Step {
         if self.fired {
-            world.commit_due = true;
-            env.notify(WORK, 0);
+            for pool in 0..world.numbers.pools() {
+                world.work[pool].commit_due = true;
+                env.notify(world.numbers.work(pool), 0);
+            }
         }
         self.fired = true;
         Step::Sleep(self.period.max(1_000_000))

@@ -1,16 +1,17 @@
 //! Everything that the programs of a run share: the pool, requests under way, and what is measured.
 
+use super::RunOptions;
+use super::allocate::Cursors;
+use super::measured::{Background, Measured};
+use super::memory::Memory;
+use super::numbers::{DISK, MARKS, Numbers};
 use super::outcome::{Outcome, Stall};
 use super::verb::Feed;
-use super::{Allocation, CREDIT, MARKS, ROOT, RunOptions};
 use crate::base::{ThinBlock, ThinId};
-use crate::format::space_map::ENTRIES_PER_BITMAP;
-use crate::replay::engine::{Env, Histogram, LockStats, Ns, World};
+use crate::replay::engine::{Env, LockStats, Longest, Ns, World};
+use crate::replay::machine::Act;
 use crate::thin::live::{Base, LiveError, LivePool};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Width of a bar of the throughput series.
-pub const SERIES: Ns = 100_000_000;
 
 /// A stream before the run.
 pub struct StreamStart<'a> {
@@ -69,6 +70,8 @@ pub struct Bio {
     pub bytes: u64,
     /// What it is.
     pub kind: BioKind,
+    /// The data is on the device already: a write of a whole block goes there before its mapping is made.
+    pub written: bool,
 }
 
 /// What a part of a request is.
@@ -85,81 +88,13 @@ pub enum BioKind {
     Discard,
 }
 
-/// How far the background has come.
+/// What a pool's worker has to do.
 #[derive(Clone, Debug, Default)]
-pub struct Background {
-    /// When the first delete began.
-    pub begin: Option<Ns>,
-    /// When the last one ended.
-    pub end: Option<Ns>,
-    /// Deletes under way.
-    pub active: u64,
-    /// Deletes that are done.
-    pub done: u64,
-    /// References taken away.
-    pub entries: u64,
-    /// Nodes released.
-    pub nodes: u64,
-    /// Times at which others could go first.
-    pub boundaries: u64,
-    /// Time and references taken away by then, now and then.
-    pub progress: Vec<(Ns, u64)>,
-}
-
-/// What a run measures.
-#[derive(Clone, Debug, Default)]
-pub struct Measured {
-    /// Latency by verb.
-    pub latency: BTreeMap<&'static str, Histogram>,
-    /// The same during the background work, of the foreground.
-    pub window_latency: Histogram,
-    /// Bytes of the foreground by time.
-    pub series: Vec<u64>,
-    /// Bytes of the foreground during the background work.
-    pub window_bytes: u64,
-    /// Bytes of the foreground.
-    pub bytes: u64,
-    /// Requests under way by time: the most.
-    pub depth: Vec<u64>,
-    /// The longest stalls, longest first.
-    pub stalls: Vec<Stall>,
-    /// Commits.
-    pub commits: u64,
-    /// When each commit ended.
-    pub commit_times: Vec<Ns>,
-    /// Metadata blocks that commits wrote.
-    pub committed_blocks: u64,
-    /// Bitmaps of the data space map among them.
-    pub committed_bitmaps: u64,
-    /// Phase borders.
-    pub marks: Vec<(Ns, String)>,
-    /// Data blocks in the order in which they were taken: device, virtual block, data block.
-    pub allocated: Vec<(u64, u64, u64)>,
-    /// Recorded latencies, only for comparison.
-    pub expected: Histogram,
-    /// Requests that failed because the pool was full, or there was no such device.
-    pub failed: u64,
-}
-
-/// The world of a pool's programs.
-pub struct PoolWorld<'a> {
-    /// The pool.
-    pub pool: LivePool<'a>,
-    /// Sectors of a block.
-    pub block_sectors: u64,
-    /// The streams.
-    pub streams: Vec<StreamState>,
-    /// Requests, by number.
-    pub requests: Vec<Request>,
-    free_requests: Vec<usize>,
-    /// For the worker: parts to be looked at.
+pub struct Work {
+    /// Parts to be looked at.
     pub deferred: VecDeque<Bio>,
-    /// For the worker: provisioned, to be inserted.
+    /// Provisioned, to be inserted.
     pub prepared: VecDeque<(Bio, u64)>,
-    /// Data blocks that were taken and are in no tree yet.
-    pub uninserted: BTreeSet<u64>,
-    /// Parts that wait for the same block.
-    pub cells: BTreeMap<(ThinId, ThinBlock), Vec<Bio>>,
     /// Parts that wait for a commit.
     pub wait_commit: Vec<Bio>,
     /// Requests that wait for a commit, and nothing else.
@@ -168,8 +103,49 @@ pub struct PoolWorld<'a> {
     pub commit_due: bool,
     /// Metadata has changed since the last commit.
     pub changed: bool,
+}
+
+impl Work {
+    /// Whether the worker has to look at anything.
+    pub fn is_open(&self) -> bool {
+        self.changed || !self.prepared.is_empty() || !self.deferred.is_empty()
+    }
+}
+
+/// What the data device has to move, and what comes then.
+#[derive(Clone, Copy, Debug)]
+pub struct Transfer {
+    /// The part.
+    pub bio: Bio,
+    /// So many bytes.
+    pub bytes: u64,
+    /// The data block whose mapping can be inserted then; without one the part is complete.
+    pub prepares: Option<u64>,
+}
+
+/// The world of a pool's programs.
+pub struct PoolWorld<'a> {
+    /// The pool.
+    pub pool: LivePool<'a>,
+    /// Sectors of a block.
+    pub block_sectors: u64,
+    /// Numbers of the locks and conditions.
+    pub numbers: Numbers,
+    /// The streams.
+    pub streams: Vec<StreamState>,
+    /// Requests, by number.
+    pub requests: Vec<Request>,
+    free_requests: Vec<usize>,
+    /// What each pool's worker has to do.
+    pub work: Vec<Work>,
+    /// Data blocks that were taken and are in no tree yet.
+    pub uninserted: BTreeSet<u64>,
+    /// Parts that wait for the same block.
+    pub cells: BTreeMap<(ThinId, ThinBlock), Vec<Bio>>,
     /// For the data device.
-    pub disk: VecDeque<Bio>,
+    pub disk: VecDeque<Transfer>,
+    /// The metadata in memory.
+    pub memory: Memory,
     /// Marks that were passed.
     pub passed: BTreeSet<String>,
     /// How far the background is.
@@ -178,9 +154,7 @@ pub struct PoolWorld<'a> {
     pub measured: Measured,
     /// Why the run had to end.
     pub failure: Option<LiveError>,
-    allocation: Allocation,
-    cursors: BTreeMap<ThinId, u64>,
-    cursor: u64,
+    cursors: Cursors,
     until_deletes: u64,
     crash_after: u64,
     /// Price of moving 512 KiB.
@@ -188,6 +162,8 @@ pub struct PoolWorld<'a> {
     /// Foreground requests under way, and since when something was or the last one was done.
     outstanding: u64,
     quiet_since: Ns,
+    /// What deletes had released by then: references and nodes.
+    quiet_released: (u64, u64),
     /// Requests that streams still may make.
     open_streams: usize,
 }
@@ -212,36 +188,52 @@ impl<'a> PoolWorld<'a> {
             ..StreamState::default()
         });
         let mut pool = base.pool(options.split);
-        pool.overlay.touches.log = options.log_touches.then(Vec::new);
+        let memory = Memory::new(options);
+        pool.overlay.touches.log = (options.log_touches || memory.looks()).then(Vec::new);
+        let numbers = Numbers::of(options, pool.overlay.data.nr_blocks());
         PoolWorld {
             pool,
             block_sectors: base.block_sectors().max(1),
+            numbers,
             streams: streams.collect(),
             requests: Vec::new(),
             free_requests: Vec::new(),
-            deferred: VecDeque::new(),
-            prepared: VecDeque::new(),
+            work: vec![Work::default(); numbers.pools()],
             uninserted: BTreeSet::new(),
             cells: BTreeMap::new(),
-            wait_commit: Vec::new(),
-            flushes: Vec::new(),
-            commit_due: false,
-            changed: false,
             disk: VecDeque::new(),
+            memory,
             passed: BTreeSet::new(),
             background: Background::default(),
             measured: Measured::default(),
             failure: None,
-            allocation: options.allocation,
-            cursors: BTreeMap::new(),
-            cursor: 0,
+            cursors: Cursors::new(options.allocation),
             until_deletes: options.until_deletes,
             crash_after: options.crash_after,
             data_price: options.costs.data,
             outstanding: 0,
             quiet_since: 0,
+            quiet_released: (0, 0),
             open_streams: starts.len(),
         }
+    }
+
+    /// What the worker of a device's pool has to do.
+    pub fn work_of(&mut self, dev: ThinId) -> &mut Work {
+        let pool = self.numbers.pool_of(dev);
+        &mut self.work[pool]
+    }
+
+    /// Leaves a part to the worker, who runs `wake` later where it sleeps.
+    pub fn defer(&mut self, bio: Bio, env: &mut Env<'_>, wake: Ns) {
+        self.work_of(bio.dev).deferred.push_back(bio);
+        env.notify(self.numbers.work(self.numbers.pool_of(bio.dev)), wake);
+    }
+
+    /// Pays for what was done to the trees: what it costs, waiting for metadata that is not in memory, and the locks of
+    /// the buffers that were used.
+    pub fn pay<T>(&mut self, cost: Ns, now: Ns, then: &mut Vec<Act<T>>) {
+        self.memory.pay(&mut self.pool.overlay.touches, cost, now, &self.numbers, then);
     }
 
     /// Takes note of an error that ends the run; gives the value otherwise.
@@ -255,16 +247,10 @@ impl<'a> PoolWorld<'a> {
         stream.outstanding += 1;
         if stream.foreground {
             if self.outstanding == 0 {
-                self.quiet_since = env.now;
+                self.quiet_from(env.now);
             }
             self.outstanding += 1;
-            let (slot, outstanding) = ((env.now / SERIES) as usize, self.outstanding);
-            if slot < 1 << 20 {
-                if self.measured.depth.len() <= slot {
-                    self.measured.depth.resize(slot + 1, 0);
-                }
-                self.measured.depth[slot] = self.measured.depth[slot].max(outstanding);
-            }
+            self.measured.note_depth(self.outstanding, env.now);
         }
         match self.free_requests.pop() {
             Some(slot) => {
@@ -289,60 +275,84 @@ impl<'a> PoolWorld<'a> {
         self.free_requests.push(number);
         let stream = &mut self.streams[request.stream];
         stream.outstanding -= 1;
-        let foreground = stream.foreground;
+        let (foreground, is_closed) = (stream.foreground, stream.depth.is_some());
         let latency = env.now - request.since.min(env.now);
         self.measured.latency.entry(request.word).or_default().add(latency);
         if foreground {
+            if is_closed {
+                self.measured.closed.entry(request.word).or_default().add(latency);
+            }
             self.note_foreground(&request, latency, env);
         }
-        env.notify(CREDIT + request.stream, 0);
+        env.notify(self.numbers.credit(request.stream), 0);
         if self.streams[request.stream].outstanding == 0 {
             env.notify(MARKS, 0);
         }
     }
 
     fn note_foreground(&mut self, request: &Request, latency: Ns, env: &mut Env<'_>) {
-        let measured = &mut self.measured;
-        measured.bytes += request.bytes;
+        self.measured.note_bytes(request.bytes, env.now);
         if self.background.active > 0 {
-            measured.window_bytes += request.bytes;
-            measured.window_latency.add(latency);
-        }
-        let slot = (env.now / SERIES) as usize;
-        if slot < 1 << 20 {
-            if measured.series.len() <= slot {
-                measured.series.resize(slot + 1, 0);
-            }
-            measured.series[slot] += request.bytes;
+            self.measured.window_bytes += request.bytes;
+            self.measured.window_latency.add(latency);
         }
         self.end_stall(env);
         self.outstanding -= 1;
-        self.quiet_since = env.now;
-        env.forget_longest(ROOT);
+        self.quiet_from(env.now);
+        env.forget_longest(self.numbers.of_pools());
+    }
+
+    fn quiet_from(&mut self, now: Ns) {
+        self.quiet_since = now;
+        self.quiet_released = (self.background.entries, self.background.nodes);
     }
 
     /// A time without any completion is over.
     pub fn end_stall(&mut self, env: &mut Env<'_>) {
         let length = env.now - self.quiet_since.min(env.now);
-        let shortest = self.measured.stalls.last().map_or(0, |stall| stall.length);
-        if self.outstanding > 0 && length > 0 && (self.measured.stalls.len() < 10 || length > shortest) {
-            let holder = env.longest(ROOT);
-            let stall = Stall {
-                begin: self.quiet_since,
-                length,
-                holder: holder.map_or("nobody", |(label, _)| if label.is_empty() { "nobody" } else { label }).into(),
-                held: holder.map_or(0, |(_, time)| time),
-                in_background: self.background.active > 0,
-            };
-            let at = self.measured.stalls.partition_point(|other| other.length >= length);
-            self.measured.stalls.insert(at, stall);
-            self.measured.stalls.truncate(10);
+        if self.outstanding == 0 || !self.measured.is_worth(length) {
+            return;
+        }
+        let longest =
+            self.numbers.of_pools().map(|lock| env.longest(lock)).fold(Longest::default(), Longest::or_longer);
+        let background = &self.background;
+        self.measured.keep(Stall {
+            begin: self.quiet_since,
+            length,
+            in_background: background.active > 0,
+            entries: background.entries - self.quiet_released.0,
+            nodes: background.nodes - self.quiet_released.1,
+            ..Stall::of(longest)
+        });
+    }
+
+    /// How long the data device takes to move so many bytes.
+    pub fn disk_time(&self, bytes: u64) -> Ns {
+        (u128::from(self.data_price) * u128::from(bytes) / (512 << 10)) as Ns
+    }
+
+    /// Sends a part on to the data device; what is to come then comes when the device says so.
+    pub fn transfer(&mut self, transfer: Transfer, env: &mut Env<'_>) {
+        if self.data_price == 0 {
+            self.transferred(transfer, env);
+        } else {
+            self.disk.push_back(transfer);
+            env.notify(DISK, 0);
         }
     }
 
-    /// How long the data device takes for a part.
-    pub fn disk_time(&self, bio: &Bio) -> Ns {
-        (u128::from(self.data_price) * u128::from(bio.bytes) / (512 << 10)) as Ns
+    /// The data device is done with it.
+    pub fn transferred(&mut self, Transfer { bio, prepares, .. }: Transfer, env: &mut Env<'_>) {
+        match prepares {
+            Some(data) => self.work_of(bio.dev).prepared.push_back((bio, data)),
+            None => self.complete(bio.request, env),
+        }
+        env.notify(self.numbers.work(self.numbers.pool_of(bio.dev)), 0);
+    }
+
+    /// Sends a part on as it is.
+    pub fn send(&mut self, bio: Bio, env: &mut Env<'_>) {
+        self.transfer(Transfer { bio, bytes: bio.bytes, prepares: None }, env);
     }
 
     /// A stream has no more events.
@@ -365,83 +375,27 @@ impl<'a> PoolWorld<'a> {
         self.background.active = self.background.active.saturating_sub(1);
         self.background.done += 1;
         self.background.end = Some(env.now);
-        self.background.progress.push((env.now, self.background.entries));
-    }
-
-    /// So many references and nodes more were released.
-    pub fn note_released(&mut self, entries: u64, nodes: u64, now: Ns) {
-        let background = &mut self.background;
-        background.entries += entries;
-        background.nodes += nodes;
-        let last = background.progress.last().map_or(0, |(time, _)| *time);
-        if background.progress.is_empty() || now >= last + SERIES / 10 {
-            background.progress.push((now, background.entries));
-        }
+        self.background.note(0, env.now);
     }
 
     /// Takes a data block for a device, by the run's rule. `None` where the pool is full.
     pub fn allocate(&mut self, dev: ThinId, block: ThinBlock) -> Option<u64> {
-        let nr_blocks = self.pool.overlay.data.nr_blocks().max(1);
-        let apart = dev.0.wrapping_mul(ENTRIES_PER_BITMAP) % nr_blocks;
-        let own = self.cursors.get(&dev).copied();
-        let goal = match self.allocation {
-            Allocation::Cursor => self.cursor,
-            Allocation::Goal => own.unwrap_or(apart),
-            Allocation::Apart => match own {
-                Some(at) if !at.is_multiple_of(ENTRIES_PER_BITMAP) => at,
-                _ => self.unused_bitmap(dev).unwrap_or(self.cursor),
-            },
-            Allocation::Aligned(run) => match own {
-                Some(at) if !at.is_multiple_of(run) => at,
-                _ => self.free_run(run),
-            },
-        };
-        let found = self.pool.overlay.take_data(goal).or_else(|| self.pool.overlay.take_data(0))?;
-        self.cursors.insert(dev, found + 1);
-        self.cursor = self.cursor.max(found + 1);
+        let found = self.cursors.take(&mut self.pool.overlay, dev)?;
         self.measured.allocated.push((dev.0, block.0, found));
         self.uninserted.insert(found);
         Some(found)
     }
 
-    /// A bitmap with free blocks that no other device is using.
-    fn unused_bitmap(&self, dev: ThinId) -> Option<u64> {
-        let others: BTreeSet<u64> = self
-            .cursors
-            .iter()
-            .filter(|(other, _)| **other != dev)
-            .map(|(_, at)| at.saturating_sub(1) / ENTRIES_PER_BITMAP)
-            .collect();
-        let mut from = 0;
-        while let Some(found) = self.pool.overlay.data.find_free(from) {
-            if !others.contains(&(found / ENTRIES_PER_BITMAP)) {
-                return Some(found);
-            }
-            from = (found / ENTRIES_PER_BITMAP + 1) * ENTRIES_PER_BITMAP;
-        }
-        None
+    /// The bitmap in which the next data block of a device is looked for.
+    pub fn next_bitmap(&self, dev: ThinId) -> u64 {
+        self.cursors.next_bitmap(&self.pool.overlay, dev)
     }
 
-    /// The first aligned run of free blocks that nobody has begun.
-    fn free_run(&self, run: u64) -> u64 {
-        let mut at = self.cursor.next_multiple_of(run);
-        for _ in 0..1000 {
-            let first = self.pool.overlay.data.find_free(at);
-            match first {
-                Some(found) if found == at => return at,
-                Some(found) => at = found.next_multiple_of(run),
-                None => break,
-            }
-        }
-        self.cursor
-    }
-
-    /// Commits, and tells what it wrote.
-    pub fn commit(&mut self, env: &Env<'_>) -> u64 {
+    /// A pool commits; gives the blocks that it wrote.
+    pub fn commit(&mut self, pool: usize, env: &Env<'_>) -> u64 {
         let result = self.pool.commit();
         let Some(committed) = self.check(result) else { return 0 };
-        self.changed = false;
-        self.commit_due = false;
+        (self.work[pool].changed, self.work[pool].commit_due) = (false, false);
         let bitmaps = committed.data_bitmaps + committed.metadata_bitmaps;
         self.measured.commits += 1;
         self.measured.commit_times.push(env.now);

@@ -7,7 +7,8 @@ pub use picture::{Lanes, svg};
 pub use table::table;
 
 use super::engine::hist::Summary;
-use super::engine::{Hold, LockStats, Ns};
+use super::engine::{Histogram, Hold, LockStats, Ns};
+use super::pool::measured::Progress;
 use super::pool::{Allocation, Outcome, RunOptions, Stall};
 use super::scenario::cache::MissCurve;
 use super::scenario::delete::Soundness;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Serialize)]
 pub struct LockReport {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Times at which it was taken.
     pub acquisitions: u64,
     /// Times at which somebody had to wait for it.
@@ -37,10 +38,10 @@ pub struct LockReport {
 }
 
 impl LockReport {
-    fn of(name: &'static str, stats: &LockStats) -> LockReport {
+    fn of(name: &str, stats: &LockStats) -> LockReport {
         let acquisitions = stats.wait_shared.count() + stats.wait_exclusive.count();
         LockReport {
-            name,
+            name: name.to_string(),
             acquisitions,
             contended: acquisitions - stats.uncontended.min(acquisitions),
             hold_shared: stats.hold_shared.summary(),
@@ -67,6 +68,38 @@ pub struct BackgroundReport {
     pub nodes: u64,
     /// Times at which others could go first.
     pub boundaries: u64,
+    /// Bytes of the data blocks that the references were to.
+    pub bytes: u64,
+    /// How far they were, now and then.
+    pub progress: Vec<Progress>,
+}
+
+/// What the foreground did between two borders of the trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Phase {
+    /// The mark at its begin; empty before the first.
+    pub name: String,
+    /// When it began, in nanoseconds.
+    pub begin: Ns,
+    /// When it ended.
+    pub end: Ns,
+    /// Bytes of the foreground in it.
+    pub bytes: u64,
+    /// Bytes a second.
+    pub rate: f64,
+}
+
+fn phases(marks: &[(Ns, String, u64)], end: Ns, bytes: u64) -> Vec<Phase> {
+    let first = (0, String::new(), 0);
+    let borders: Vec<&(Ns, String, u64)> = [&first].into_iter().chain(marks).collect();
+    let last = (end, String::new(), bytes);
+    let ends = marks.iter().chain([&last]);
+    let phases = borders.into_iter().zip(ends).map(|((begin, name, before), (end, _, after))| {
+        let (time, bytes) = (end.saturating_sub(*begin), after - before);
+        let rate = if time > 0 { bytes as f64 * 1e9 / time as f64 } else { 0.0 };
+        Phase { name: name.clone(), begin: *begin, end: *end, bytes, rate }
+    });
+    phases.filter(|phase| phase.end > phase.begin).collect()
 }
 
 /// The use of metadata blocks in a report.
@@ -101,6 +134,10 @@ pub struct AllocReport {
     pub blocks_per_commit: f64,
 }
 
+fn corrected(closed: &Histogram) -> Summary {
+    closed.corrected(closed.quantile(5000)).summary()
+}
+
 /// One policy's run.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyReport {
@@ -120,6 +157,9 @@ pub struct PolicyReport {
     pub series: Vec<u64>,
     /// By verb.
     pub latency: BTreeMap<&'static str, Summary>,
+    /// The same of the foreground's closed streams, with what they would have sent while they waited: a request that
+    /// took longer than half of its kind kept others from coming.
+    pub latency_corrected: BTreeMap<&'static str, Summary>,
     /// The foreground's, while a delete was under way.
     pub window_latency: Summary,
     /// Recorded latencies, only for comparison.
@@ -140,8 +180,8 @@ pub struct PolicyReport {
     pub commits: u64,
     /// Requests that the pool refused.
     pub failed: u64,
-    /// Phase borders: time and name.
-    pub marks: Vec<(Ns, String)>,
+    /// Between the trace's marks.
+    pub phases: Vec<Phase>,
     /// Blocks that the overlay holds.
     pub overlay_blocks: usize,
     /// Whether all trees and counts were sound at the end; after a crash: whether nothing is worse than leaked.
@@ -178,6 +218,7 @@ impl PolicyReport {
             rate_all: measured.bytes as f64 * 1e9 / outcome.end.max(1) as f64,
             series: measured.series.clone(),
             latency: measured.latency.iter().map(|(word, histogram)| (*word, histogram.summary())).collect(),
+            latency_corrected: measured.closed.iter().map(|(word, closed)| (*word, corrected(closed))).collect(),
             window_latency: measured.window_latency.summary(),
             expected: measured.expected.summary(),
             stalls: measured.stalls.clone(),
@@ -190,6 +231,8 @@ impl PolicyReport {
                 entries: background.entries,
                 nodes: background.nodes,
                 boundaries: background.boundaries,
+                bytes: background.entries * outcome.block_sectors * 512,
+                progress: background.progress.clone(),
             },
             touch: TouchReport {
                 reads: outcome.touches.reads,
@@ -208,7 +251,7 @@ impl PolicyReport {
             },
             commits: measured.commits,
             failed: measured.failed,
-            marks: measured.marks.clone(),
+            phases: phases(&measured.marks, outcome.end, measured.bytes),
             overlay_blocks: outcome.pool.overlay.nr_copies(),
             sound: state.is_sound() || (options.crash_after > 0 && state.whole && state.low == 0),
             state,

@@ -3,7 +3,7 @@
 use super::PolicyReport;
 use crate::replay::engine::{Hold, Mode, Ns};
 use crate::replay::pool::Outcome;
-use crate::replay::pool::world::SERIES;
+use crate::replay::pool::measured::SERIES;
 use crate::replay::scenario::check::number;
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ impl Lanes {
             end: outcome.end,
             held: gather(log, outcome.end),
             depth: outcome.measured.depth.clone(),
-            progress: outcome.background.progress.clone(),
+            progress: outcome.background.progress.iter().map(|at| (at.time, at.entries)).collect(),
             commits: outcome.measured.commit_times.clone(),
         }
     }
@@ -230,7 +230,13 @@ fn progress(out: &mut String, floor: f64, report: &PolicyReport, scale: &Scale) 
         let _infallible =
             writeln!(out, "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{low:.1}\" y2=\"{high:.1}\" stroke=\"#222222\"/>");
     }
-    for (time, name) in report.marks.iter().filter(|(time, _)| scale.shows(*time)) {
+    for (time, name) in report
+        .phases
+        .iter()
+        .skip_while(|phase| phase.name.is_empty())
+        .map(|phase| (&phase.begin, &phase.name))
+        .filter(|(time, _)| scale.shows(**time))
+    {
         text(out, scale.x(*time), floor + 12.0, "font-size=\"10\" fill=\"#222222\"", &format!("^ {name}"));
     }
 }

@@ -1,0 +1,143 @@
+//! What is measured while a pool runs.
+
+use super::outcome::Stall;
+use crate::replay::engine::{Histogram, Ns};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Width of a bar of the throughput series.
+pub const SERIES: Ns = 100_000_000;
+/// A series has no more bars than this: more than a day.
+const BARS_MAX: usize = 1 << 20;
+/// So many stalls are kept.
+const STALLS: usize = 10;
+
+/// How far the background has come.
+#[derive(Clone, Debug, Default)]
+pub struct Background {
+    /// When the first delete began.
+    pub begin: Option<Ns>,
+    /// When the last one ended.
+    pub end: Option<Ns>,
+    /// Deletes under way.
+    pub active: u64,
+    /// Deletes that are done.
+    pub done: u64,
+    /// References taken away.
+    pub entries: u64,
+    /// Nodes released.
+    pub nodes: u64,
+    /// Times at which others could go first.
+    pub boundaries: u64,
+    /// How far it was, now and then.
+    pub progress: Vec<Progress>,
+}
+
+/// How far deletes were at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// The time.
+    pub time: Ns,
+    /// References taken away by then.
+    pub entries: u64,
+    /// Nodes released by then.
+    pub nodes: u64,
+    /// How many waited for the pool's lock.
+    pub waiting: usize,
+}
+
+impl Background {
+    /// So many references and nodes more were released, while so many waited.
+    pub fn released(&mut self, entries: u64, nodes: u64, waiting: usize, now: Ns) {
+        self.entries += entries;
+        self.nodes += nodes;
+        let last = self.progress.last().map_or(0, |last| last.time);
+        if self.progress.is_empty() || now >= last + SERIES / 10 {
+            self.note(waiting, now);
+        }
+    }
+
+    /// Keeps how far it is.
+    pub fn note(&mut self, waiting: usize, now: Ns) {
+        let (entries, nodes) = (self.entries, self.nodes);
+        self.progress.push(Progress { time: now, entries, nodes, waiting });
+    }
+}
+
+/// What a run measures.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Latency by verb.
+    pub latency: BTreeMap<&'static str, Histogram>,
+    /// The same during the background work, of the foreground.
+    pub window_latency: Histogram,
+    /// Bytes of the foreground by time.
+    pub series: Vec<u64>,
+    /// Bytes of the foreground during the background work.
+    pub window_bytes: u64,
+    /// Bytes of the foreground.
+    pub bytes: u64,
+    /// Requests under way by time: the most.
+    pub depth: Vec<u64>,
+    /// The longest stalls, longest first.
+    pub stalls: Vec<Stall>,
+    /// Commits.
+    pub commits: u64,
+    /// When each commit ended.
+    pub commit_times: Vec<Ns>,
+    /// Metadata blocks that commits wrote.
+    pub committed_blocks: u64,
+    /// Bitmaps of the data space map among them.
+    pub committed_bitmaps: u64,
+    /// Phase borders: when, which, and the foreground's bytes by then.
+    pub marks: Vec<(Ns, String, u64)>,
+    /// Latency by verb of the foreground's closed streams, which send nothing while they wait.
+    pub closed: BTreeMap<&'static str, Histogram>,
+    /// Data blocks in the order in which they were taken: device, virtual block, data block.
+    pub allocated: Vec<(u64, u64, u64)>,
+    /// Recorded latencies, only for comparison.
+    pub expected: Histogram,
+    /// Requests that failed because the pool was full, or there was no such device.
+    pub failed: u64,
+}
+
+/// The bar of a series at a time, made where it is not there yet; none behind the last one that a series can have.
+fn bar(series: &mut Vec<u64>, now: Ns) -> Option<&mut u64> {
+    let slot = usize::try_from(now / SERIES).unwrap_or(usize::MAX);
+    if slot >= BARS_MAX {
+        return None;
+    }
+    if series.len() <= slot {
+        series.resize(slot + 1, 0);
+    }
+    series.get_mut(slot)
+}
+
+impl Measured {
+    /// So many requests of the foreground are under way.
+    pub fn note_depth(&mut self, outstanding: u64, now: Ns) {
+        if let Some(bar) = bar(&mut self.depth, now) {
+            *bar = outstanding.max(*bar);
+        }
+    }
+
+    /// The foreground moved so many bytes.
+    pub fn note_bytes(&mut self, bytes: u64, now: Ns) {
+        self.bytes += bytes;
+        if let Some(bar) = bar(&mut self.series, now) {
+            *bar += bytes;
+        }
+    }
+
+    /// Whether a stall of that length is among the longest.
+    pub fn is_worth(&self, length: Ns) -> bool {
+        length > 0 && (self.stalls.len() < STALLS || self.stalls.last().is_some_and(|last| length > last.length))
+    }
+
+    /// Keeps a stall where it is among the longest.
+    pub fn keep(&mut self, stall: Stall) {
+        let at = self.stalls.partition_point(|other| other.length >= stall.length);
+        self.stalls.insert(at, stall);
+        self.stalls.truncate(STALLS);
+    }
+}
