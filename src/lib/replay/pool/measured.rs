@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub const SERIES: Ns = 100_000_000;
 /// A series has no more bars than this: more than a day.
 const BARS_MAX: usize = 1 << 20;
-/// So many stalls are kept.
+/// So many stalls are kept, beside deletes and by themselves.
 const STALLS: usize = 10;
 
 /// How far the background has come.
@@ -129,15 +129,21 @@ impl Measured {
         }
     }
 
-    /// Whether a stall of that length is among the longest.
-    pub fn is_worth(&self, length: Ns) -> bool {
-        length > 0 && (self.stalls.len() < STALLS || self.stalls.last().is_some_and(|last| length > last.length))
+    /// Whether a stall of that length is among the longest of its kind: beside deletes, or by themselves.
+    pub fn is_worth(&self, length: Ns, in_background: bool) -> bool {
+        let mut kind = self.stalls.iter().filter(|stall| stall.in_background == in_background);
+        length > 0 && kind.nth(STALLS - 1).is_none_or(|last| length > last.length)
     }
 
-    /// Keeps a stall where it is among the longest.
+    /// Keeps a stall where it is among the longest of its kind.
     pub fn keep(&mut self, stall: Stall) {
         let at = self.stalls.partition_point(|other| other.length >= stall.length);
+        let in_background = stall.in_background;
         self.stalls.insert(at, stall);
-        self.stalls.truncate(STALLS);
+        let mut count = 0;
+        self.stalls.retain(|stall| {
+            count += usize::from(stall.in_background == in_background);
+            stall.in_background != in_background || count <= STALLS
+        });
     }
 }

@@ -128,7 +128,9 @@ fn the_same_run_gives_the_same_numbers() {
 fn every_rule_of_allocation_uses_free_blocks_only() {
     let source = image(6000, 0);
     let base = Base::open(&source).unwrap();
-    for allocation in [Allocation::Cursor, Allocation::Goal, Allocation::Apart, Allocation::Aligned(5)] {
+    for allocation in
+        [Allocation::Cursor, Allocation::Goal, Allocation::Apart, Allocation::Shared, Allocation::Aligned(5)]
+    {
         let options = RunOptions { allocation, ..RunOptions::new(Policy::coarse(), Costs::standard()) };
         let outcome = run(&base, fixed(), &options);
         // Device 2 is not there without snapshots: its writes and the snapshot are refused.
@@ -158,6 +160,8 @@ fn a_delete_under_one_lock_stops_writes_for_its_whole_time() {
     assert!((expected..expected + 100_000).contains(&time), "{time}");
     let stall = outcome.longest_stall().unwrap();
     assert!(stall.length * 100 >= time * 98 && stall.holder == "delete", "{stall:?}");
+    assert_eq!((stall.step.as_str(), stall.waiter.as_str()), ("walk", "submitter: map"));
+    assert!(stall.held >= 12_600 * 2270 && stall.waited + 100_000 > stall.held && stall.entries == 12_600, "{stall:?}");
     let rate = outcome.measured.series[..4].iter().sum::<u64>() as f64 / 0.4;
     assert!((3.1e9..3.25e9).contains(&rate), "{rate}");
 }
@@ -178,4 +182,111 @@ fn what_becomes_of_discards() {
     let (down, only, none) = (discards("coarse"), discards("coarse+nopassdown"), discards("coarse+ignore"));
     assert_eq!((down.1, only.1, none.1), (0, 0, 6000));
     assert!(none.0 < only.0 && only.0 < down.0 / 2, "{none:?} {only:?} {down:?}");
+}
+
+/// A load on a device while device 1 is deleted.
+fn beside_a_delete(dev: ThinId) -> Vec<StreamStart<'static>> {
+    let create = List::new(vec![event(Verb::Create { dev })]);
+    let writes = Sequential { dev, len: 1024, write: true, at: 0 };
+    let delete =
+        List::new(vec![Event { when: When::At(100_000_000), verb: Verb::Delete { dev: ThinId(1), policy: None } }]);
+    vec![stream("c", false, create), stream("w", true, writes), stream("d", false, delete)]
+}
+
+#[test]
+fn a_delete_in_another_pool_stops_nobody() {
+    let source = image(12_600, 0);
+    let base = Base::open(&source).unwrap();
+    let stall = |policy: &str, dev| {
+        let policy = Policy::parse(policy).unwrap();
+        let options = RunOptions { until_deletes: 1, ..RunOptions::new(policy, Costs::standard()) };
+        let outcome = run(&base, beside_a_delete(ThinId(dev)), &options).unwrap();
+        outcome.longest_stall().unwrap().length
+    };
+    let one = stall("coarse", 10);
+    assert!(one > 25_000_000, "{one}");
+    assert_eq!(stall("coarse+split-pools(2)", 9), stall("coarse", 9), "9 is in the pool of 1");
+    assert!(stall("coarse+split-pools(2)", 10) < 5_000_000, "10 is not");
+}
+
+#[test]
+fn with_locks_for_bitmaps_taking_a_block_needs_no_exclusive_lock() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let locks = |policy: &str, allocation| {
+        let policy = Policy::parse(policy).unwrap();
+        let options = RunOptions { allocation, until_deletes: 1, ..RunOptions::new(policy, Costs::standard()) };
+        let outcome = run(&base, beside_a_delete(ThinId(9)), &options).unwrap();
+        let taken = outcome.measured.allocated.len() as u64;
+        let count = |name: &str| outcome.lock(name).map_or(0, |lock| lock.hold_exclusive.count());
+        (taken, count("root"), count("space-map"), count("bitmap"))
+    };
+    let (taken, root, _, bitmap) = locks("batch(1)", Allocation::Goal);
+    assert!(root > 2 * taken - 16 && bitmap == 0, "{taken} {root}");
+    let (taken, root, _, bitmap) = locks("batch(1)", Allocation::Shared);
+    assert!(root < taken + taken / 4 && bitmap == taken, "{taken} {root} {bitmap}");
+    let (taken, _, space_map, bitmap) = locks("rolling", Allocation::Shared);
+    assert!(space_map == 0 && bitmap > taken, "the delete takes locks of bitmaps as well: {bitmap} {taken}");
+}
+
+/// Breaking sharing with less than a block copies it; new blocks are zeroed first, where that is not turned off.
+#[test]
+fn parts_of_blocks_cost_the_data_device_more() {
+    let source = image(6000, 1);
+    let base = Base::open(&source).unwrap();
+    let costs = Costs::standard().with("data", 1_000_000).unwrap();
+    let time = |dev, len, zero| {
+        // The first three blocks of the image's devices are not mapped.
+        let verb = Verb::Write { dev: ThinId(dev), off: 3 * 1024, len, fua: false };
+        let events = vec![event(Verb::Create { dev: ThinId(9) }), event(verb)];
+        let options = RunOptions { zero, ..RunOptions::new(Policy::coarse(), costs.clone()) };
+        let outcome = run(&base, vec![stream("w", true, List::new(events))], &options).unwrap();
+        outcome.measured.latency["write"].max() / 1_000_000
+    };
+    // A whole block is written once, shared or new.
+    assert_eq!((time(1, 1024, true), time(9, 1024, true)), (1, 1));
+    // A part of a shared block: read, written, and the part itself; of a new one: zeros, and the part itself.
+    assert_eq!((time(1, 512, true), time(9, 512, true), time(9, 512, false)), (2, 1, 0));
+}
+
+#[test]
+fn a_worker_with_too_much_to_do_keeps_submitters_off() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let costs = Costs::standard().with("remove", 500_000).unwrap();
+    let discard = |n: u64| event(Verb::Discard { dev: ThinId(1), off: n * 512_000, len: 512_000 });
+    let write = |n: u64| Event {
+        when: When::At(n * 200_000_000),
+        verb: Verb::Write { dev: ThinId(9), off: n * 1024, len: 1024, fua: false },
+    };
+    let mut writes = vec![event(Verb::Create { dev: ThinId(9) })];
+    writes.extend((1..20).map(write));
+    let open = StreamStart { name: "w".into(), depth: None, feed: Box::new(List::new(writes)), foreground: true };
+    let discards = Box::new(List::new((0..12).map(discard).collect()));
+    let discards = StreamStart { name: "d".into(), depth: None, feed: discards, foreground: false };
+    let starts = vec![discards, open];
+    let options = RunOptions::new(Policy::coarse(), costs);
+    let outcome = run(&base, starts, &options).unwrap();
+    let throttle = outcome.lock("throttle").unwrap();
+    assert_eq!(throttle.hold_exclusive.count(), 1);
+    // The discards take a quarter of a second each, and nearly all of them come in one pass.
+    assert!((200_000_000..2_000_000_000).contains(&throttle.hold_exclusive.max()), "{:?}", throttle.hold_exclusive);
+    assert!((200_000_000..2_000_000_000).contains(&throttle.wait_shared.max()), "{:?}", throttle.wait_shared);
+}
+
+#[test]
+fn buffers_under_one_lock_cost_more_than_in_parts() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let costs = Costs::standard().with("get", 1_000).unwrap();
+    let run_with = |shards| {
+        let policy = Policy::parse("batch(1)").unwrap();
+        let options = RunOptions { shards, until_deletes: 1, ..RunOptions::new(policy, costs.clone()) };
+        run(&base, beside_a_delete(ThinId(9)), &options).unwrap()
+    };
+    let (none, one, many) = (run_with(0), run_with(1), run_with(64));
+    assert!(none.lock("buffers").is_none());
+    let waits = |outcome: &Outcome<'_>| outcome.lock("buffers").unwrap().wait_exclusive.quantile(9900);
+    assert!(waits(&one) > 0 && waits(&many) <= waits(&one), "{} {}", waits(&one), waits(&many));
+    assert!(one.delete_time() > none.delete_time());
 }

@@ -310,7 +310,7 @@ impl<'a> PoolWorld<'a> {
     /// A time without any completion is over.
     pub fn end_stall(&mut self, env: &mut Env<'_>) {
         let length = env.now - self.quiet_since.min(env.now);
-        if self.outstanding == 0 || !self.measured.is_worth(length) {
+        if self.outstanding == 0 || !self.measured.is_worth(length, self.background.active > 0) {
             return;
         }
         let longest =
