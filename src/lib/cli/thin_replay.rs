@@ -11,9 +11,11 @@ use super::exit::Outcome;
 use super::id_list::IdList;
 use super::options::{self, flag, value};
 use super::registry::Tool;
+use crate::replay::cache::CacheRules;
 use crate::replay::costs::Costs;
 use crate::replay::engine::Flavour;
 use crate::replay::policy::Policy;
+use crate::replay::pool::SHARDS_MAX;
 use crate::replay::scenario::stripe::Layout;
 use crate::replay::trace::Mapping;
 use anyhow::{Context as _, bail};
@@ -71,10 +73,27 @@ fn arguments(command: Command) -> Command {
                 "allocation",
                 "RULE",
                 value_parser!(String),
-                "Where data blocks come from: cursor, goal, thread, aligned(N)",
+                "Where data blocks come from: cursor, goal, thread, shared, aligned(N)",
             )
             .default_value("cursor"),
         )
+        .arg(flag("skip-block-zeroing", "New blocks are not zeroed where a write fills only a part of them"))
+        .arg(
+            value(
+                "buffer-locks",
+                "N",
+                value_parser!(u64).range(0..=SHARDS_MAX),
+                "Get metadata buffers under so many locks: 1 as Linux up to 6.3, more as later; 0 is none",
+            )
+            .default_value("0"),
+        )
+        .arg(value(
+            "cache",
+            "RULES",
+            CacheRules::parse,
+            "What is kept in memory of the metadata, as in 'cap(256KiB)+age(300s)'; without it all of it is",
+        ))
+        .arg(flag("elasticity", "Run the first policy with each assumed price halved and doubled"))
         .arg(value(
             "stripe",
             "DISKS:KIB",
@@ -108,6 +127,7 @@ fn arguments(command: Command) -> Command {
             value("delete", "LIST", IdList::parse, "Predict the deletes of these devices: 1,5,10-20; repeatable")
                 .action(ArgAction::Append),
         )
+        .arg(flag("measure", "In JSON: also how long thin_delete would take here, which differs from run to run"))
         .arg(number("scale", "N", "Make images N times smaller (default: 16; 64 for a sweep)"))
         .arg(
             value("leaf-fill", "PERCENT", value_parser!(u64).range(34..=100), "How full the leaves of made images are")

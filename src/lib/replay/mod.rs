@@ -4,9 +4,12 @@
 //! [`engine`] knows time and locks, [`pool`] what a pool does with them, [`scenario`] the published figures, [`trace`]
 //! where requests come from. Knows `thin`; prints nothing.
 
+pub mod cache;
+pub mod calibration;
 pub mod costs;
 pub mod engine;
 pub mod machine;
+pub mod offline;
 pub mod policy;
 pub mod pool;
 pub mod predict;

@@ -175,7 +175,7 @@ fn pools_of(text: &str) -> Result<u64, String> {
 }
 
 /// `name` or `name(argument)`.
-fn call(text: &str) -> Result<(&str, Option<&str>), String> {
+pub(super) fn call(text: &str) -> Result<(&str, Option<&str>), String> {
     match text.split_once('(') {
         None => Ok((text, None)),
         Some((name, rest)) => match rest.strip_suffix(')') {

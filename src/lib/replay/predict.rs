@@ -1,5 +1,6 @@
 //! What a delete would do to a pool, from its metadata alone: no trace is needed.
 
+use super::calibration::Calibration;
 use super::costs::Costs;
 use super::engine::Flavour;
 use super::policy::Policy;
@@ -12,7 +13,6 @@ use crate::pdata::overlay::{DeleteWalk, Released, SplitRule};
 use crate::thin::live::{Base, LiveError};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::Serialize;
-use std::time::Instant;
 
 /// What has to be released for one device.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -57,10 +57,8 @@ pub struct Prediction {
     pub load: &'static str,
     /// The cost profile.
     pub profile: String,
-    /// Values of it that are only assumed.
-    pub assumed: Vec<String>,
-    /// How long the deletes took in memory, in seconds: measured on the machine that this runs on.
-    pub measured_offline: f64,
+    /// Whether no assumed price matters; nothing is tried here.
+    pub calibration: Calibration,
 }
 
 /// Policies that are compared where none is asked for.
@@ -86,9 +84,7 @@ pub fn predict(
     flavour: Flavour,
     costs: &Costs,
 ) -> Result<Prediction, LiveError> {
-    let begin = Instant::now();
     let work = work(base, devices)?;
-    let measured_offline = begin.elapsed().as_secs_f64();
     let pool = base.pool(SplitRule::ShareFirst);
     let data = &pool.overlay.data;
     let write = data.nr_used() < data.nr_blocks();
@@ -126,8 +122,7 @@ pub fn predict(
         rows: rows?,
         load: if write { "writes to new blocks, one after the other, 8 at once" } else { "reads: the pool is full" },
         profile: costs.profile.clone(),
-        assumed: costs.assumed().into_iter().map(String::from).collect(),
-        measured_offline,
+        calibration: Calibration::new(costs, None),
     })
 }
 
@@ -145,7 +140,7 @@ fn work(base: &Base<'_>, devices: &[ThinId]) -> Result<Vec<Work>, LiveError> {
                     work.entries += entries;
                     work.runs += runs;
                 }
-                Released::Node { block, shared } => {
+                Released::Node { block, shared, .. } => {
                     pool.overlay.release(block);
                     if shared { work.shared += 1 } else { work.nodes += 1 }
                 }
@@ -196,12 +191,11 @@ impl Prediction {
         }));
         text.push_str(&columns(&table));
         text.push_str(&format!(
-            "load: {}\ncosts: {} (assumed: {}): compare the lines with each other rather than with a clock\n\
-             offline: thin_delete, while the pool is not in service; measured on this machine, in memory: {:.3} s\n",
+            "load: {}\ncosts: {}: compare the lines with each other rather than with a clock\n{}\
+             offline: the same work without a pool in service, at the profile's prices and with runs taken together\n",
             self.load,
             self.profile,
-            self.assumed.join(" "),
-            self.measured_offline
+            self.calibration.text()
         ));
         text
     }

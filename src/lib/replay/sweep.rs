@@ -1,5 +1,6 @@
 //! How much the order of policies and the headline figure hang on what is only assumed.
 
+use super::calibration::{ELASTICITY_MAX, elasticity};
 use super::costs::{Costs, Origin};
 use super::engine::{Flavour, Ns};
 use super::scenario::check::number;
@@ -12,8 +13,6 @@ use std::fmt::Write as _;
 /// Policies in the order in which their writes are expected to be, fastest first.
 const ORDER: [Option<&str>; 6] =
     [None, Some("batch(256)+sleep(100ms)"), Some("batch(1)"), Some("batch(16)"), Some("batch(256)"), Some("coarse")];
-/// An assumed value that moves the headline figure by more than this is in the way of calling a run calibrated.
-const ELASTICITY: f64 = 0.2;
 
 /// One set of parameters.
 struct Cell {
@@ -127,14 +126,14 @@ fn report(costs: &Costs, cells: &[Cell], shown: &[Shown]) -> String {
     let mut heavy = Vec::new();
     for name in costs.assumed() {
         if let (Some(half), Some(double)) = (value(format!("{name} x 1/2")), value(format!("{name} x 2"))) {
-            let elasticity = (double / half).abs().ln() / 4f64.ln();
-            if elasticity.abs() > ELASTICITY {
+            let elasticity = elasticity(half, double);
+            if elasticity.abs() > ELASTICITY_MAX {
                 heavy.push(format!("{name} ({elasticity:.2})"));
             }
         }
     }
     let _infallible = match heavy.as_slice() {
-        [] => writeln!(text, "no assumed value has an elasticity above {ELASTICITY} on batch(1)/base"),
+        [] => writeln!(text, "no assumed value has an elasticity above {ELASTICITY_MAX} on batch(1)/base"),
         _ => writeln!(text, "not calibrated: assumed and heavy on batch(1)/base: {}", heavy.join(", ")),
     };
     text

@@ -5,7 +5,9 @@ use super::super::exit::Outcome;
 use super::super::id_list::IdList;
 use super::{get_costs, get_flavour, get_policies};
 use crate::base::ThinId;
+use crate::block::BlockSource;
 use crate::pack;
+use crate::replay::offline;
 use crate::replay::predict::{self, POLICIES};
 use crate::replay::sweep;
 use crate::thin::live::Base;
@@ -31,11 +33,37 @@ pub(super) fn predict(metadata: &Path, matches: &ArgMatches, context: &Context) 
     let policies = get_policies(matches, &POLICIES);
     let prediction = predict::predict(&base, &devices, &policies, get_flavour(matches), &get_costs(matches)?)?;
     if matches.get_flag("json") {
-        context.print(format!("{:#}\n", serde_json::to_value(&prediction)?))?;
+        let mut value = serde_json::to_value(&prediction)?;
+        value["version"] = 1.into();
+        if matches.get_flag("measure") {
+            value["offline"] = serde_json::to_value(offline::measure(opened.source.as_ref(), &devices)?)?;
+        }
+        context.print(format!("{value:#}\n"))?;
     } else {
         context.print(prediction.text())?;
+        // Beside the output, which is the same on every machine.
+        if !context.is_quiet() {
+            tell_offline(opened.source.as_ref(), &devices, context);
+        }
     }
     Ok(Outcome::Success)
+}
+
+fn tell_offline(source: &dyn BlockSource, devices: &[ThinId], context: &Context) {
+    match offline::measure(source, devices) {
+        Ok(offline) => context.note(format!(
+            "thin_delete would take {:.3} s here (check {:.3}, reading and work {:.3}, handing over {} blocks {:.3}; {} threads), \
+             and what the device takes to write and flush twice{}",
+            offline.total(),
+            offline.check,
+            offline.plan,
+            offline.blocks,
+            offline.commit,
+            offline.threads,
+            if offline.changes > 1 { "; for the first of several changes, as there is little room" } else { "" }
+        )),
+        Err(error) => context.note(format!("thin_delete would not do it: {error}")),
+    }
 }
 
 /// How much hangs on what is assumed?

@@ -10,9 +10,12 @@ use crate::format::BLOCK_SIZE;
 use crate::format::block::crc32c;
 use crate::pack;
 use crate::pdata::overlay::SplitRule;
+use crate::replay::cache::CacheRules;
+use crate::replay::calibration::{self, Calibration};
 use crate::replay::costs::Costs;
 use crate::replay::engine::Flavour;
-use crate::replay::pool::{self, Allocation, RunOptions};
+use crate::replay::policy::{Kind, Policy};
+use crate::replay::pool::{self, Allocation, Event, RunOptions, Verb};
 use crate::replay::report::{self, PolicyReport};
 use crate::replay::save;
 use crate::replay::scenario::delete::soundness;
@@ -48,12 +51,18 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
     if let Some(side) = file("side") {
         trace.merge(read(side)?);
     }
-    fits(&trace, &base)?;
+    fits(&trace, &base, &get_policies(matches, &POLICIES))?;
     let costs = get_costs(matches)?;
     let real = matches.get_one::<String>("clock").is_some_and(|clock| clock == "real");
     let layout = matches.get_one::<Layout>("stripe").copied();
+    let all = all_options(matches, &costs)?;
+    let weights = match all.first().filter(|_| matches.get_flag("elasticity")) {
+        Some(first) => Some(calibration::weigh(&base, &trace, first).context("trying the assumed prices")?),
+        None => None,
+    };
+    let calibration = Calibration::new(&costs, weights);
     let mut reports = Vec::new();
-    for (index, options) in all_options(matches, &costs)?.into_iter().enumerate() {
+    for (index, options) in all.into_iter().enumerate() {
         let mut outcome = match real {
             true => pool::run_on_threads(&base, trace.starts(), &options, !matches.get_flag("bare"), REAL_LIMIT),
             false => pool::run(&base, trace.starts(), &options),
@@ -71,10 +80,10 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
         fs::write(path, picture).with_context(|| format!("can't write '{}'", path.display()))?;
     }
     if matches.get_flag("json") {
-        print_json(&base, &reports, &trace, &costs, matches)?;
+        print_json(&base, &reports, &trace, (&costs, &calibration), matches)?;
     } else {
         let clock = matches.get_one::<String>("clock").map_or("virtual", String::as_str);
-        context.print(report::table(&reports, &costs, clock))?;
+        context.print(report::table(&reports, &costs, &calibration, clock))?;
     }
     if real {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -95,11 +104,25 @@ fn path_name(path: Option<&Path>) -> String {
 }
 
 /// The devices and the block size that the trace was made for are there.
-fn fits(trace: &Trace, base: &Base<'_>) -> anyhow::Result<()> {
+fn fits(trace: &Trace, base: &Base<'_>, policies: &[Policy]) -> anyhow::Result<()> {
     let there: Vec<_> = base.devices().map(|(id, _)| id).collect();
     if let Some(missing) = trace.devices().into_iter().find(|id| !there.contains(id)) {
         bail!(
             "the trace uses device {missing}, which is not in the metadata: create it in the trace, or map to another"
+        );
+    }
+    let kinds = |policy: &Policy| policy.kind == Kind::Rolling;
+    let run_rolls: Vec<bool> = policies.iter().map(kinds).collect();
+    let of_event = |event: &Event| match &event.verb {
+        Verb::Delete { policy: Some(policy), .. } => Some(policy.clone()),
+        _ => None,
+    };
+    let own = trace.streams.iter().flat_map(|stream| &stream.events).filter_map(of_event);
+    if let Some(policy) = own.into_iter().find(|policy| run_rolls.iter().any(|rolls| *rolls != kinds(policy))) {
+        bail!(
+            "the trace deletes with '{}': with and without 'rolling' every operation takes other locks, \
+             so that all deletes of a run have to agree on it",
+            policy.name
         );
     }
     match trace.header.get("pool_block").and_then(|size| size.parse::<u64>().ok()) {
@@ -118,6 +141,7 @@ fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOpt
         "cursor" | "" => Allocation::Cursor,
         "goal" => Allocation::Goal,
         "thread" => Allocation::Apart,
+        "shared" => Allocation::Shared,
         other => {
             let number = other.strip_prefix("aligned(").and_then(|rest| rest.strip_suffix(')'));
             let number = number.and_then(|number| number.parse::<u64>().ok()).filter(|number| *number > 0);
@@ -135,6 +159,9 @@ fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOpt
                 flavour,
                 split,
                 allocation,
+                cache: matches.get_one::<CacheRules>("cache").cloned(),
+                zero: !matches.get_flag("skip-block-zeroing"),
+                shards: matches.get_one::<u64>("buffer-locks").copied().unwrap_or(0),
                 crash_after: matches.get_one::<u64>("crash-at").copied().unwrap_or(0),
                 timeline: matches.contains_id("svg"),
                 log_touches: matches.get_flag("json"),
@@ -167,7 +194,7 @@ fn print_json(
     base: &Base<'_>,
     reports: &[PolicyReport],
     trace: &Trace,
-    costs: &Costs,
+    (costs, calibration): (&Costs, &Calibration),
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
     let inputs = serde_json::json!({
@@ -180,7 +207,15 @@ fn print_json(
         "clock": matches.get_one::<String>("clock"),
         "seed": matches.get_one::<u64>("seed"),
     });
-    output::print(&format!("{:#}\n", serde_json::json!({ "version": 1, "inputs": inputs, "policies": reports })))
+    output::print(&format!(
+        "{:#}\n",
+        serde_json::json!({
+            "version": 1,
+            "inputs": inputs,
+            "calibration": calibration,
+            "policies": reports,
+        })
+    ))
 }
 
 /// A checksum of the checksums of all blocks in use: the same for an image and for its pack.

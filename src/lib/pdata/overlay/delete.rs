@@ -1,6 +1,6 @@
 //! Deleting a whole tree, as a walk that can stop at any leaf or inside one.
 
-use super::{Overlay, OverlayError, Values};
+use super::{How, Overlay, OverlayError, Used, Values};
 use crate::base::BlockNr;
 use crate::format::node::DEPTH_LIMIT;
 
@@ -22,6 +22,8 @@ pub enum Released {
         block: BlockNr,
         /// Whether it is shared, so that nothing below it was looked at.
         shared: bool,
+        /// Whether it is known to be a leaf.
+        leaf: bool,
     },
     /// There is nothing left.
     End,
@@ -62,7 +64,7 @@ impl DeleteWalk {
                     let block = *block;
                     if overlay.metadata.get(block.0) > 1 {
                         self.stack.pop();
-                        return Ok(Released::Node { block, shared: true });
+                        return Ok(Released::Node { block, shared: true, leaf: false });
                     }
                     if depth > DEPTH_LIMIT {
                         return Err(OverlayError::Tree(block));
@@ -75,6 +77,9 @@ impl DeleteWalk {
                             Frame::Inner { block, children: values.into_iter().map(BlockNr).collect(), next: 0 }
                         }
                     })?;
+                    if let (Frame::Inner { children, .. }, true) = (&*top, overlay.touches.log.is_some()) {
+                        children.iter().for_each(|child| overlay.touches.note(Used::Node(*child), How::Ahead));
+                    }
                 }
                 Frame::Inner { children, next, .. } if *next < children.len() => {
                     let child = children[*next];
@@ -94,9 +99,9 @@ impl DeleteWalk {
                     return Ok(Released::Entries { entries, runs, last });
                 }
                 Frame::Inner { block, .. } | Frame::Leaf { block, .. } => {
-                    let block = *block;
+                    let (block, leaf) = (*block, matches!(top, Frame::Leaf { .. }));
                     self.stack.pop();
-                    return Ok(Released::Node { block, shared: false });
+                    return Ok(Released::Node { block, shared: false, leaf });
                 }
             }
         }

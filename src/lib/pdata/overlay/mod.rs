@@ -87,6 +87,8 @@ pub enum How {
     New,
     /// No longer used.
     Free,
+    /// Going to be looked at soon: only said where a log is kept.
+    Ahead,
 }
 
 /// Which kind of block was used.
@@ -122,6 +124,7 @@ impl Touches {
             How::Write => self.writes += 1,
             How::New => self.news += 1,
             How::Free => self.frees += 1,
+            How::Ahead => {}
         }
         if let Some(log) = &mut self.log {
             log.push((used, how));

@@ -110,6 +110,11 @@ impl Histogram {
         self.count
     }
 
+    /// All values together.
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
     /// The largest value.
     pub fn max(&self) -> Ns {
         self.max

@@ -10,7 +10,7 @@ pub mod stats;
 
 pub use hist::Histogram;
 pub use lock::{Flavour, Lock, Mode, Ns, ProcId};
-pub use stats::{Hold, LockStats};
+pub use stats::{Hold, LockStats, Operation};
 
 use lock::Wakes;
 use std::cmp::Reverse;

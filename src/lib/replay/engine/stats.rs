@@ -2,6 +2,7 @@
 
 use super::hist::Histogram;
 use super::lock::{Mode, Ns, ProcId};
+use std::collections::BTreeMap;
 
 /// One hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,15 @@ pub struct Hold {
     pub mode: Mode,
     /// What the holder did.
     pub label: &'static str,
+}
+
+/// What one kind of work did with a lock.
+#[derive(Clone, Debug, Default)]
+pub struct Operation {
+    /// How long it held the lock, however it held it.
+    pub hold: Histogram,
+    /// How long it waited for it.
+    pub wait: Histogram,
 }
 
 /// Statistics of a lock.
@@ -29,6 +39,8 @@ pub struct LockStats {
     pub wait_shared: Histogram,
     /// How long it was waited for, to have it alone.
     pub wait_exclusive: Histogram,
+    /// The same by what was done.
+    pub operations: BTreeMap<&'static str, Operation>,
     /// The longest hold.
     pub longest_hold: Option<Hold>,
     /// All holds, where they are kept.
@@ -60,6 +72,7 @@ impl LockStats {
         let Some(index) = self.waiting.iter().position(|(waiter, _, _)| *waiter == who) else { return };
         let (_, label, begin) = self.waiting.swap_remove(index);
         let time = now - begin.min(now);
+        self.operations.entry(label).or_default().wait.add(time);
         self.recent_wait = longer(self.recent_wait, label, now - begin.max(self.since).min(now));
         match mode {
             Mode::Shared => self.wait_shared.add(time),
@@ -73,6 +86,7 @@ impl LockStats {
             Mode::Shared => self.hold_shared.add(time),
             Mode::Exclusive => self.hold_exclusive.add(time),
         }
+        self.operations.entry(hold.label).or_default().hold.add(time);
         if self.longest_hold.is_none_or(|longest| time > longest.end - longest.begin) {
             self.longest_hold = Some(hold);
         }
@@ -109,6 +123,11 @@ impl LockStats {
         self.hold_exclusive.merge(&other.hold_exclusive);
         self.wait_shared.merge(&other.wait_shared);
         self.wait_exclusive.merge(&other.wait_exclusive);
+        for (label, operation) in &other.operations {
+            let own = self.operations.entry(label).or_default();
+            own.hold.merge(&operation.hold);
+            own.wait.merge(&operation.wait);
+        }
         let time = |hold: &Hold| hold.end - hold.begin;
         if let Some(hold) =
             other.longest_hold.filter(|hold| self.longest_hold.is_none_or(|own| time(hold) > time(&own)))

@@ -108,7 +108,7 @@ impl Job {
                     world.pool.overlay.release(block);
                 }
                 world.background.released(0, nodes, env.waiting(self.locking.root()), env.now);
-                world.pay(self.costs.free_node * nodes, env.now, then);
+                world.pay(self.locking.pool, self.costs.free_node * nodes, env.now, then);
             }
             Part::Region => self.region(world, env, then),
             Part::Finish => {
@@ -134,7 +134,7 @@ impl Job {
         let Some(root) = world.check(root) else { return };
         world.work[self.locking.pool].changed = true;
         self.walk = Some(DeleteWalk::new(root));
-        world.pay(2 * self.costs.remove, env.now, then);
+        world.pay(self.locking.pool, 2 * self.costs.remove, env.now, then);
         match self.policy.kind {
             Kind::Walk(_) => {
                 self.unlock(then);
@@ -167,7 +167,8 @@ impl Job {
                 world.background.released(entries, 0, env.waiting(self.locking.root()), env.now);
                 self.costs.release(entries, runs, self.policy.coalesce)
             }
-            Released::Node { block, .. } => {
+            Released::Node { block, leaf, .. } => {
+                world.background.leaves += u64::from(leaf);
                 let visit = if self.policy.coalesce { self.costs.visit } else { 0 };
                 if self.is_walk() {
                     self.queued.push(block);
@@ -180,7 +181,7 @@ impl Job {
             }
             Released::End => return self.end_of_walk(section, then),
         };
-        world.pay(cost, env.now, then);
+        world.pay(self.locking.pool, cost, env.now, then);
         if self.policy.kind == Kind::Rolling {
             world.background.boundaries += 1;
             self.locking.unlock(section, then);
@@ -249,7 +250,7 @@ impl Job {
         self.region_done = removed < most;
         let leaves = removed.div_ceil(LEAF).max(1);
         let cost = self.costs.remove * leaves + self.costs.dec * removed;
-        world.pay(cost, env.now, then);
+        world.pay(self.locking.pool, cost, env.now, then);
         self.unlock(then);
         let pause = self.policy.turn.pause(waiting, env.now);
         then.extend((pause > 0).then_some(Act::Step(Step::Sleep(pause))));

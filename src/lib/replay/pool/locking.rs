@@ -72,7 +72,7 @@ impl Locking {
 
     /// Pays, and gives the locks back.
     pub fn leave<T>(self, section: Section, cost: Ns, world: &mut PoolWorld<'_>, now: Ns, then: &mut Vec<Act<T>>) {
-        world.pay(cost, now, then);
+        world.pay(self.pool, cost, now, then);
         self.unlock(section, then);
     }
 

@@ -27,6 +27,8 @@ pub struct Background {
     pub entries: u64,
     /// Nodes released.
     pub nodes: u64,
+    /// Leaves among them of which it is known.
+    pub leaves: u64,
     /// Times at which others could go first.
     pub boundaries: u64,
     /// How far it was, now and then.

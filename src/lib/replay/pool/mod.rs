@@ -18,6 +18,7 @@ pub use outcome::{Outcome, Stall};
 pub use verb::{Event, Feed, Verb, When};
 pub use world::{PoolWorld, StreamStart};
 
+use super::cache::CacheRules;
 use super::costs::Costs;
 use super::engine::{Engine, Flavour, Ns, Program};
 use super::machine::Machine;
@@ -69,6 +70,8 @@ pub struct RunOptions {
     pub zero: bool,
     /// So many locks that buffers of metadata are got under; 0 is none.
     pub shards: u64,
+    /// What is in memory of the metadata; without rules all of it is, from the beginning.
+    pub cache: Option<CacheRules>,
     /// Keep every hold, for a timeline.
     pub timeline: bool,
     /// Keep every use of a metadata block, for the cache model.
@@ -90,6 +93,7 @@ impl RunOptions {
             crash_after: 0,
             zero: true,
             shards: 0,
+            cache: None,
             timeline: false,
             log_touches: false,
         }

@@ -4,6 +4,7 @@ use super::RunOptions;
 use super::measured::{Background, Measured};
 use super::world::PoolWorld;
 use crate::pdata::overlay::Touches;
+use crate::replay::cache::CacheStats;
 use crate::replay::engine::{LockStats, Longest, Ns};
 use crate::thin::live::LivePool;
 use serde::Serialize;
@@ -63,6 +64,8 @@ pub struct Outcome<'a> {
     pub locks: Vec<(String, LockStats)>,
     /// How often metadata blocks were used.
     pub touches: Touches,
+    /// What the cache of metadata blocks did, where there was one.
+    pub cache: Option<CacheStats>,
     /// The pool as it is now.
     pub pool: LivePool<'a>,
 }
@@ -80,6 +83,7 @@ impl<'a> Outcome<'a> {
             measured: world.measured,
             background: world.background,
             locks: world.numbers.gather(locks),
+            cache: world.memory.stats(),
             touches: std::mem::take(&mut world.pool.overlay.touches),
             pool: world.pool,
         }

@@ -219,9 +219,10 @@ impl<'a> Stream<'a> {
         }
         let found = world.pool.lookup(bio.dev, bio.block);
         let Some(found) = world.check(found) else { return };
+        let waits = world.would_wait(locking.pool, env.now);
         locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
         let direct = found.is_some_and(|mapped| bio.kind == BioKind::Read || !mapped.shared);
-        if direct { then.push(Act::Do(Task::Mapped(bio))) } else { self.defer(bio, then) }
+        if direct && !waits { then.push(Act::Do(Task::Mapped(bio))) } else { self.defer(bio, then) }
     }
 
     fn mapped(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {

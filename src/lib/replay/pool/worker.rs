@@ -82,6 +82,7 @@ impl Worker {
         if std::mem::take(&mut self.throttles) {
             then.push(Act::Step(Step::Unlock(self.throttle)));
         }
+        world.memory.read_hints(self.locking.pool, env.now);
         let (before, work) = (then.len(), &mut world.work[self.locking.pool]);
         self.pass_since = env.now;
         for (bio, data) in work.prepared.drain(..) {

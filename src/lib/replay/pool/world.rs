@@ -230,10 +230,15 @@ impl<'a> PoolWorld<'a> {
         env.notify(self.numbers.work(self.numbers.pool_of(bio.dev)), wake);
     }
 
-    /// Pays for what was done to the trees: what it costs, waiting for metadata that is not in memory, and the locks of
+    /// Pays for what a pool did to the trees: what it costs, waiting for metadata that is not in memory, and the locks of
     /// the buffers that were used.
-    pub fn pay<T>(&mut self, cost: Ns, now: Ns, then: &mut Vec<Act<T>>) {
-        self.memory.pay(&mut self.pool.overlay.touches, cost, now, &self.numbers, then);
+    pub fn pay<T>(&mut self, pool: usize, cost: Ns, now: Ns, then: &mut Vec<Act<T>>) {
+        self.memory.pay(&mut self.pool.overlay.touches, (pool, cost), now, &self.numbers, then);
+    }
+
+    /// Whether the map path would have to wait for what it has just looked up.
+    pub fn would_wait(&mut self, pool: usize, now: Ns) -> bool {
+        self.memory.would_wait(&mut self.pool.overlay.touches, pool, now)
     }
 
     /// Takes note of an error that ends the run; gives the value otherwise.
@@ -397,11 +402,13 @@ impl<'a> PoolWorld<'a> {
         let Some(committed) = self.check(result) else { return 0 };
         (self.work[pool].changed, self.work[pool].commit_due) = (false, false);
         let bitmaps = committed.data_bitmaps + committed.metadata_bitmaps;
+        let cached = self.memory.commit(&mut self.pool.overlay.touches, pool, env.now, &self.numbers);
         self.measured.commits += 1;
         self.measured.commit_times.push(env.now);
-        self.measured.committed_blocks += committed.nodes + bitmaps;
+        let blocks = cached.unwrap_or(committed.nodes + bitmaps);
+        self.measured.committed_blocks += blocks;
         self.measured.committed_bitmaps += committed.data_bitmaps;
-        committed.nodes + bitmaps
+        blocks
     }
 
     /// What came of the run.

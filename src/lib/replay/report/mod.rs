@@ -1,13 +1,16 @@
 //! What runs have shown, as a table, as JSON and as a picture.
 
 mod picture;
+mod ratios;
 mod table;
 
 pub use picture::{Lanes, svg};
+pub use ratios::Ratios;
 pub use table::table;
 
+use super::cache::CacheStats;
 use super::engine::hist::Summary;
-use super::engine::{Histogram, Hold, LockStats, Ns};
+use super::engine::{Histogram, Hold, LockStats, Ns, Operation};
 use super::pool::measured::Progress;
 use super::pool::{Allocation, Outcome, RunOptions, Stall};
 use super::scenario::cache::MissCurve;
@@ -35,6 +38,23 @@ pub struct LockReport {
     pub wait_exclusive: Summary,
     /// Who held it longest, and for how long.
     pub longest_holder: Option<(&'static str, Ns)>,
+    /// What was done with it, by what the holder or waiter did.
+    pub operations: BTreeMap<&'static str, OperationReport>,
+}
+
+/// What one kind of work did with a lock.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationReport {
+    /// How long it held the lock.
+    pub hold: Summary,
+    /// How long it waited for it.
+    pub wait: Summary,
+}
+
+impl OperationReport {
+    fn of(operation: &Operation) -> OperationReport {
+        OperationReport { hold: operation.hold.summary(), wait: operation.wait.summary() }
+    }
 }
 
 impl LockReport {
@@ -48,6 +68,7 @@ impl LockReport {
             hold_exclusive: stats.hold_exclusive.summary(),
             wait_shared: stats.wait_shared.summary(),
             wait_exclusive: stats.wait_exclusive.summary(),
+            operations: stats.operations.iter().map(|(label, own)| (*label, OperationReport::of(own))).collect(),
             longest_holder: stats.longest_hold.map(|Hold { begin, end, label, .. }| (label, end - begin)),
         }
     }
@@ -166,6 +187,8 @@ pub struct PolicyReport {
     pub expected: Summary,
     /// The longest, longest first.
     pub stalls: Vec<Stall>,
+    /// What the run can be compared by; none without a delete's walk.
+    pub ratios: Option<Ratios>,
     /// How long the deletes took, in nanoseconds.
     pub delete_time: Option<Ns>,
     /// Locks.
@@ -174,6 +197,8 @@ pub struct PolicyReport {
     pub background: BackgroundReport,
     /// Metadata blocks.
     pub touch: TouchReport,
+    /// What the cache of metadata blocks did, where there was one.
+    pub cache: Option<CacheStats>,
     /// Data blocks.
     pub alloc: AllocReport,
     /// Commits.
@@ -222,6 +247,7 @@ impl PolicyReport {
             window_latency: measured.window_latency.summary(),
             expected: measured.expected.summary(),
             stalls: measured.stalls.clone(),
+            ratios: Ratios::of(outcome, options),
             delete_time: outcome.delete_time(),
             locks: outcome.locks.iter().map(|(name, stats)| LockReport::of(name, stats)).collect(),
             background: BackgroundReport {
@@ -242,6 +268,7 @@ impl PolicyReport {
                 distinct: curve.map(|curve| curve.distinct),
                 misses,
             },
+            cache: outcome.cache,
             alloc: AllocReport {
                 blocks: measured.allocated.len() as u64,
                 fragments: fragments(&measured.allocated),

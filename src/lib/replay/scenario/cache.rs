@@ -42,7 +42,7 @@ impl MissCurve {
         // The most recent last. Only its last FAR entries are looked at.
         let mut recent: Vec<Used> = Vec::new();
         let mut seen: HashSet<Used> = HashSet::new();
-        for (used, how) in log {
+        for (used, how) in log.iter().filter(|(_, how)| *how != How::Ahead) {
             let found = recent.iter().rev().take(FAR).position(|other| other == used);
             if let Some(distance) = found {
                 recent.remove(recent.len() - 1 - distance);
