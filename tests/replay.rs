@@ -133,8 +133,79 @@ fn a_delete_is_predicted_without_a_trace() {
         .expect("every policy", |run| ["coarse", "subleaf(31)", "offline"].iter().all(|p| run.stdout.contains(p)));
     let json = run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "0", "--json"]);
     let value: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(value["work"][0]["mapped"], 12_000);
+    assert_eq!((&value["version"], &value["work"][0]["mapped"]), (&1.into(), &12_000.into()));
+    assert!(value["offline"].is_null() && value["calibration"]["calibrated"] == false);
+    let again = run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "0", "--json", "--threads", "3"]);
+    assert_eq!(again.stdout, json.stdout, "a prediction is the same on every machine");
+    let measured = run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "0", "--json", "--measure"]);
+    let value: serde_json::Value = serde_json::from_str(&measured.stdout).unwrap();
+    assert!(value["offline"]["blocks"].as_u64().unwrap() > 3 && value["offline"]["plan"].as_f64().unwrap() > 0.0);
+    told.expect("thin_delete beside it", |run| run.stderr.contains("thin_delete would take"));
     run("thin_replay", ["predict", raw.to_str().unwrap(), "--delete", "7777"]).expect_code(1);
+}
+
+/// Every way of running a trace ends sound, says what it measured, and gives the same bytes again.
+#[test]
+fn caches_buffers_pools_and_rules_of_allocation() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = deletes(folder.path());
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let cases: [&[&str]; 7] = [
+        &["--cache", "cap(32KiB)+age(1s)+retain(4)+forget"],
+        &["--cache", "cap(64)+prefetch-hint+flush", "-p", "coarse+prefetch", "-p", "coarse"],
+        &["--buffer-locks", "1", "-p", "batch(1)"],
+        &["--buffer-locks", "64", "--cache", "unbounded", "-p", "rolling"],
+        &["--allocation", "shared", "-p", "rolling", "-p", "batch(1)"],
+        &["--skip-block-zeroing", "-p", "coarse+split-pools(3)"],
+        &["--lock", "all", "-p", "batch(1)", "-p", "coarse", "--elasticity"],
+    ];
+    for case in cases {
+        let mut words = case.to_vec();
+        words.push("--json");
+        let told = replay(&raw, &side, &words);
+        told.expect_code(0);
+        assert_eq!(replay(&raw, &side, &[words.as_slice(), &["--threads", "3"]].concat()).stdout, told.stdout);
+        let value: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+        let policies = value["policies"].as_array().unwrap();
+        for policy in policies {
+            assert_eq!((&policy["sound"], &policy["failed"]), (&true.into(), &0.into()), "{case:?}");
+            assert_eq!(policy["cache"].is_object(), case.contains(&"--cache"), "{case:?}");
+            let locks: Vec<&str> =
+                policy["locks"].as_array().unwrap().iter().flat_map(|l| l["name"].as_str()).collect();
+            assert_eq!(locks.contains(&"buffers"), case.contains(&"--buffer-locks"), "{case:?} {locks:?}");
+            assert_eq!(locks.contains(&"bitmap"), case.contains(&"shared"), "{case:?} {locks:?}");
+            assert_eq!(locks.contains(&"root/2"), case.contains(&"--skip-block-zeroing"), "{case:?} {locks:?}");
+        }
+        assert_eq!(value["calibration"]["weights"].is_array(), case.contains(&"--elasticity"));
+        assert_eq!(value["calibration"]["calibrated"] == true, false, "some assumed price always matters here");
+    }
+    let walk = |policy: &str| {
+        let words = ["--json", "--cache", "cap(64)", "-p", policy];
+        let value: serde_json::Value = serde_json::from_str(&replay(&raw, &side, &words).stdout).unwrap();
+        value["policies"][0]["delete_time"].as_u64().unwrap()
+    };
+    assert!(walk("coarse+prefetch") < walk("coarse"), "reading ahead shortens a walk");
+    for bad in [
+        &["--cache", "cap(0)"][..],
+        &["--buffer-locks", "1025"],
+        &["-p", "coarse+split-pools(65)"],
+        &["--cache", "age(1s)"],
+    ] {
+        replay(&raw, &side, bad).expect_code(1);
+    }
+}
+
+/// With and without the pool's lock at once nothing would keep operations apart.
+#[test]
+fn a_delete_of_its_own_policy_has_to_fit_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let trace = folder.path().join("a.trace");
+    fs::write(&trace, "thin-trace 1\n- d delete dev=0 policy=rolling\n").unwrap();
+    let run_with =
+        |policy: &str| run("thin_replay", [raw.to_str().unwrap(), "-t", trace.to_str().unwrap(), "-p", policy]);
+    run_with("coarse").expect_code(1).expect("why", |run| run.stderr.contains("other locks"));
+    run_with("rolling").expect_code(0);
 }
 
 #[test]

@@ -48,14 +48,14 @@ pub fn run<'p, W: World>(
     programs: Vec<Box<dyn Program<W> + 'p>>,
     flavours: &[Flavour],
     conds: usize,
-    pad: bool,
+    (pad, timeline): (bool, bool),
     limit: Duration,
 ) -> (W, Vec<LockStats>, Ns) {
     let count = programs.len();
     let state = State {
         world,
         locks: flavours.iter().map(|flavour| Lock::new(*flavour)).collect(),
-        stats: flavours.iter().map(|_| LockStats::default()).collect(),
+        stats: flavours.iter().map(|_| LockStats::new(timeline)).collect(),
         conds: vec![Vec::new(); conds],
         told: vec![Told::default(); count],
         labels: vec![""; count],
@@ -311,7 +311,7 @@ mod tests {
             let programs: Vec<Box<dyn Program<Counter>>> =
                 (0..4).map(|_| Box::new(Taker(0, 0)) as Box<dyn Program<Counter>>).collect();
             let counter = Counter { inside: 0, worst: 0, done: 0 };
-            let (counter, stats, _) = run(counter, programs, &[flavour], 1, true, Duration::from_secs(60));
+            let (counter, stats, _) = run(counter, programs, &[flavour], 1, (true, false), Duration::from_secs(60));
             assert_eq!((counter.done, counter.worst, counter.inside), (800, 1, 0), "{flavour:?}");
             assert_eq!(stats[0].hold_exclusive.count(), 800);
         }

@@ -13,7 +13,7 @@ use crate::pdata::overlay::SplitRule;
 use crate::replay::cache::CacheRules;
 use crate::replay::calibration::{self, Calibration};
 use crate::replay::costs::Costs;
-use crate::replay::engine::Flavour;
+use crate::replay::engine::{Flavour, Ns};
 use crate::replay::policy::{Kind, Policy};
 use crate::replay::pool::{self, Allocation, Event, RunOptions, Verb};
 use crate::replay::report::{self, PolicyReport};
@@ -76,7 +76,7 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
     }
     if let Some(path) = file("svg") {
         let title = format!("{} on {}", path_name(file("trace")), path_name(Some(input)));
-        let picture = report::svg(&title, &reports, zoom(matches)?);
+        let picture = report::svg(&title, &reports);
         fs::write(path, picture).with_context(|| format!("can't write '{}'", path.display()))?;
     }
     if matches.get_flag("json") {
@@ -152,6 +152,7 @@ fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOpt
         "all" => Flavour::ALL.to_vec(),
         name => vec![Flavour::named(name).unwrap_or_default()],
     };
+    let zoom = zoom(matches)?;
     let mut all = Vec::new();
     for flavour in flavours {
         for policy in get_policies(matches, &POLICIES) {
@@ -163,6 +164,7 @@ fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOpt
                 zero: !matches.get_flag("skip-block-zeroing"),
                 shards: matches.get_one::<u64>("buffer-locks").copied().unwrap_or(0),
                 crash_after: matches.get_one::<u64>("crash-at").copied().unwrap_or(0),
+                zoom,
                 timeline: matches.contains_id("svg"),
                 log_touches: matches.get_flag("json"),
                 ..RunOptions::new(policy, costs.clone())
@@ -172,11 +174,13 @@ fn all_options(matches: &ArgMatches, costs: &Costs) -> anyhow::Result<Vec<RunOpt
     Ok(all)
 }
 
-fn zoom(matches: &ArgMatches) -> anyhow::Result<Option<(f64, f64)>> {
+/// Seconds, as nanoseconds.
+fn zoom(matches: &ArgMatches) -> anyhow::Result<Option<(Ns, Ns)>> {
     let Some(text) = matches.get_one::<String>("zoom") else { return Ok(None) };
-    let ends = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    match ends {
-        Some((from, to)) if from < to && from >= 0.0 => Ok(Some((from, to))),
+    let seconds = |text: &str| text.parse().ok().filter(|seconds: &f64| (0.0..1e8).contains(seconds));
+    let ends = text.split_once("..").and_then(|(from, to)| Some((seconds(from)?, seconds(to)?)));
+    match ends.map(|(from, to)| ((from * 1e9) as Ns, (to * 1e9) as Ns)) {
+        Some((from, to)) if from < to => Ok(Some((from, to))),
         _ => bail!("'{text}' is not FROM..TO in seconds"),
     }
 }

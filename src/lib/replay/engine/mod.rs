@@ -159,9 +159,9 @@ impl<'p, W: World> Engine<'p, W> {
         }
     }
 
-    /// Keeps every hold of all locks, for a timeline.
+    /// Keeps every hold of all locks and every wait for them, for a timeline.
     pub fn keep_holds(&mut self) {
-        self.stats.iter_mut().for_each(|stats| stats.log = Some(Vec::new()));
+        self.stats.fill_with(|| LockStats::new(true));
     }
 
     /// Adds a program, which starts at `when`.

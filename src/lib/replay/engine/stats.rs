@@ -45,6 +45,8 @@ pub struct LockStats {
     pub longest_hold: Option<Hold>,
     /// All holds, where they are kept.
     pub log: Option<Vec<Hold>>,
+    /// When every wait began and ended, where they are kept.
+    pub wait_log: Option<Vec<(Ns, Ns)>>,
     /// Holds that have begun: what for, and when.
     current: Vec<(&'static str, Ns)>,
     /// Those who wait: who, what for, and since when.
@@ -60,6 +62,11 @@ fn longer(one: Option<(&'static str, Ns)>, label: &'static str, time: Ns) -> Opt
 }
 
 impl LockStats {
+    /// Nothing known yet; with a timeline, every hold and wait is kept.
+    pub fn new(timeline: bool) -> LockStats {
+        LockStats { log: timeline.then(Vec::new), wait_log: timeline.then(Vec::new), ..LockStats::default() }
+    }
+
     pub(in crate::replay) fn begin(&mut self, label: &'static str, now: Ns) {
         self.current.push((label, now));
     }
@@ -73,6 +80,9 @@ impl LockStats {
         let (_, label, begin) = self.waiting.swap_remove(index);
         let time = now - begin.min(now);
         self.operations.entry(label).or_default().wait.add(time);
+        if let Some(log) = self.wait_log.as_mut().filter(|_| time > 0) {
+            log.push((begin, now));
+        }
         self.recent_wait = longer(self.recent_wait, label, now - begin.max(self.since).min(now));
         match mode {
             Mode::Shared => self.wait_shared.add(time),
@@ -135,6 +145,9 @@ impl LockStats {
             self.longest_hold = Some(hold);
         }
         if let (Some(log), Some(more)) = (&mut self.log, &other.log) {
+            log.extend(more);
+        }
+        if let (Some(log), Some(more)) = (&mut self.wait_log, &other.wait_log) {
             log.extend(more);
         }
     }

@@ -79,8 +79,10 @@ pub struct Measured {
     pub window_bytes: u64,
     /// Bytes of the foreground.
     pub bytes: u64,
-    /// Requests under way by time: the most.
-    pub depth: Vec<u64>,
+    /// Every completion of the foreground, and what it moved, where they are kept for a timeline.
+    pub completions: Option<Vec<(Ns, u64)>>,
+    /// How many requests of the foreground are under way from a time on, where that is kept.
+    pub depths: Option<Vec<(Ns, u64)>>,
     /// The longest stalls, longest first.
     pub stalls: Vec<Stall>,
     /// Commits.
@@ -103,31 +105,32 @@ pub struct Measured {
     pub failed: u64,
 }
 
-/// The bar of a series at a time, made where it is not there yet; none behind the last one that a series can have.
-fn bar(series: &mut Vec<u64>, now: Ns) -> Option<&mut u64> {
-    let slot = usize::try_from(now / SERIES).unwrap_or(usize::MAX);
-    if slot >= BARS_MAX {
-        return None;
-    }
-    if series.len() <= slot {
-        series.resize(slot + 1, 0);
-    }
-    series.get_mut(slot)
-}
-
 impl Measured {
+    /// Nothing measured yet.
+    pub fn new(timeline: bool) -> Measured {
+        let kept = || timeline.then(Vec::new);
+        Measured { completions: kept(), depths: kept(), ..Measured::default() }
+    }
+
     /// So many requests of the foreground are under way.
     pub fn note_depth(&mut self, outstanding: u64, now: Ns) {
-        if let Some(bar) = bar(&mut self.depth, now) {
-            *bar = outstanding.max(*bar);
+        if let Some(depths) = &mut self.depths {
+            depths.push((now, outstanding));
         }
     }
 
     /// The foreground moved so many bytes.
     pub fn note_bytes(&mut self, bytes: u64, now: Ns) {
         self.bytes += bytes;
-        if let Some(bar) = bar(&mut self.series, now) {
-            *bar += bytes;
+        if let Some(completions) = &mut self.completions {
+            completions.push((now, bytes));
+        }
+        let slot = usize::try_from(now / SERIES).unwrap_or(usize::MAX);
+        if slot < BARS_MAX {
+            if self.series.len() <= slot {
+                self.series.resize(slot + 1, 0);
+            }
+            self.series[slot] += bytes;
         }
     }
 

@@ -72,8 +72,10 @@ pub struct RunOptions {
     pub shards: u64,
     /// What is in memory of the metadata; without rules all of it is, from the beginning.
     pub cache: Option<CacheRules>,
-    /// Keep every hold, for a timeline.
+    /// Keep every hold, wait and completion, for a timeline.
     pub timeline: bool,
+    /// What of the run a timeline shows; all of it where nothing is said.
+    pub zoom: Option<(Ns, Ns)>,
     /// Keep every use of a metadata block, for the cache model.
     pub log_touches: bool,
 }
@@ -95,6 +97,7 @@ impl RunOptions {
             shards: 0,
             cache: None,
             timeline: false,
+            zoom: None,
             log_touches: false,
         }
     }
@@ -153,7 +156,8 @@ pub fn run_on_threads<'a>(
     let numbers = world.numbers;
     let conds = numbers.conds(starts.len());
     let programs = programs(starts, numbers, options);
-    let (world, locks, end) = threads::run(world, programs, &numbers.flavours(options), conds, pad, limit);
+    let (world, locks, end) =
+        threads::run(world, programs, &numbers.flavours(options), conds, (pad, options.timeline), limit);
     world.finish(end, locks, options)
 }
 

@@ -205,7 +205,7 @@ impl<'a> PoolWorld<'a> {
             memory,
             passed: BTreeSet::new(),
             background: Background::default(),
-            measured: Measured::default(),
+            measured: Measured::new(options.timeline),
             failure: None,
             cursors: Cursors::new(options.allocation),
             until_deletes: options.until_deletes,
@@ -303,6 +303,7 @@ impl<'a> PoolWorld<'a> {
         }
         self.end_stall(env);
         self.outstanding -= 1;
+        self.measured.note_depth(self.outstanding, env.now);
         self.quiet_from(env.now);
         env.forget_longest(self.numbers.of_pools());
     }

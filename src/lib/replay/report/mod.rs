@@ -1,10 +1,12 @@
 //! What runs have shown, as a table, as JSON and as a picture.
 
+mod lanes;
 mod picture;
 mod ratios;
 mod table;
 
-pub use picture::{Lanes, svg};
+pub use lanes::Lanes;
+pub use picture::svg;
 pub use ratios::Ratios;
 pub use table::table;
 
@@ -225,7 +227,7 @@ impl PolicyReport {
         state: Soundness,
         layout: Option<Layout>,
     ) -> PolicyReport {
-        let lanes = Lanes::of(outcome);
+        let lanes = Lanes::of(outcome, options.zoom);
         let curve = outcome.touches.log.take().map(|log| MissCurve::of(&log));
         let sizes = [8, 16, 32, 64, 128, 256, 512, 1024, 2048];
         let misses = curve.iter().flat_map(|curve| sizes.map(|size| (size, curve.misses(size)))).collect();

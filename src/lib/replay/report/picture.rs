@@ -1,56 +1,20 @@
 //! A timeline as SVG: lanes of each policy under each other, all on the same scales. No script, no fonts of its own.
 
 use super::PolicyReport;
-use crate::replay::engine::{Hold, Mode, Ns};
-use crate::replay::pool::Outcome;
-use crate::replay::pool::measured::SERIES;
+use super::lanes::{BARS, COLUMNS, LockLane};
+use crate::replay::engine::Ns;
 use crate::replay::scenario::check::number;
 use std::fmt::Write as _;
 
-/// Columns in which holds are gathered: less than one would not be seen.
-const COLUMNS: usize = 1000;
 const LEFT: f64 = 150.0;
 const WIDTH: f64 = 1000.0;
-const PANEL: f64 = 218.0;
 const TOP: f64 = 64.0;
-
-/// What the picture needs of a run, gathered to columns.
-#[derive(Clone, Debug, Default)]
-pub struct Lanes {
-    end: Ns,
-    /// By column: the share of time that the lock was held, shared and alone.
-    held: Vec<[f64; 2]>,
-    /// The most requests under way, by 100 ms.
-    depth: Vec<u64>,
-    progress: Vec<(Ns, u64)>,
-    commits: Vec<Ns>,
-}
-
-impl Lanes {
-    pub(super) fn of(outcome: &Outcome<'_>) -> Lanes {
-        let log = outcome.lock("root").and_then(|stats| stats.log.as_deref()).unwrap_or_default();
-        Lanes {
-            end: outcome.end,
-            held: gather(log, outcome.end),
-            depth: outcome.measured.depth.clone(),
-            progress: outcome.background.progress.iter().map(|at| (at.time, at.entries)).collect(),
-            commits: outcome.measured.commit_times.clone(),
-        }
-    }
-}
-
-fn gather(log: &[Hold], end: Ns) -> Vec<[f64; 2]> {
-    let mut columns = vec![[0.0; 2]; COLUMNS];
-    let width = end.max(1) as f64 / COLUMNS as f64;
-    for hold in log {
-        let kind = usize::from(hold.mode == Mode::Exclusive);
-        let (begin, end) = (hold.begin as f64 / width, hold.end as f64 / width);
-        for (at, column) in columns.iter_mut().enumerate().take(end.ceil() as usize).skip(begin as usize) {
-            column[kind] += (end.min(at as f64 + 1.0) - begin.max(at as f64)).max(0.0);
-        }
-    }
-    columns
-}
+/// Head, throughput, requests under way, and the delete with its commits.
+const PANEL: f64 = 178.0;
+/// A lock's lane: holds below, waiters above.
+const LOCK: f64 = 44.0;
+const HELD: f64 = 20.0;
+const WAITING: f64 = 14.0;
 
 /// What the axes show.
 struct Scale {
@@ -58,6 +22,7 @@ struct Scale {
     to: f64,
     rate: f64,
     depth: f64,
+    waiting: f64,
 }
 
 impl Scale {
@@ -71,18 +36,22 @@ impl Scale {
     }
 }
 
-/// All runs under each other. `zoom` is the time to show, in seconds.
-pub fn svg(title: &str, reports: &[PolicyReport], zoom: Option<(f64, f64)>) -> String {
-    let end = reports.iter().map(|report| report.lanes.end).max().unwrap_or(0) as f64 / 1e9;
-    let (from, to) = zoom.filter(|(from, to)| from < to).unwrap_or((0.0, end.max(0.001)));
-    let most = |values: &mut dyn Iterator<Item = u64>| values.max().unwrap_or(0).max(1) as f64;
+/// All runs under each other, on the same scales.
+pub fn svg(title: &str, reports: &[PolicyReport]) -> String {
+    let lanes = || reports.iter().map(|report| &report.lanes);
+    let from = lanes().map(|lanes| lanes.shown.0).min().unwrap_or(0) as f64 / 1e9;
+    let to = (lanes().map(|lanes| lanes.shown.1).max().unwrap_or(0) as f64 / 1e9).max(from + 1e-6);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max).max(1.0);
+    let columns = || lanes().flat_map(|lanes| &lanes.locks).flat_map(|lock| &lock.columns);
     let scale = Scale {
         from,
         to,
-        rate: most(&mut reports.iter().flat_map(|report| report.series.iter().copied())),
-        depth: most(&mut reports.iter().flat_map(|report| report.lanes.depth.iter().copied())),
+        rate: most(&mut lanes().flat_map(|lanes| lanes.rate.iter().copied())),
+        depth: most(&mut lanes().flat_map(|lanes| lanes.depth.iter().map(|depth| *depth as f64))),
+        waiting: most(&mut columns().map(|column| column[2])),
     };
-    let height = TOP + PANEL * reports.len() as f64 + 46.0;
+    let panels: f64 = reports.iter().map(height_of).sum();
+    let height = TOP + panels + 46.0;
     let mut out = String::new();
     let _infallible = write!(
         out,
@@ -91,12 +60,18 @@ pub fn svg(title: &str, reports: &[PolicyReport], zoom: Option<(f64, f64)>) -> S
     );
     text(&mut out, 20.0, 26.0, "font-size=\"18\" font-weight=\"bold\"", title);
     legend(&mut out);
-    for (index, report) in reports.iter().enumerate() {
-        panel(&mut out, TOP + PANEL * index as f64, report, &scale);
-    }
     time_axis(&mut out, height - 40.0, &scale);
+    let mut top = TOP;
+    for report in reports {
+        panel(&mut out, top, report, &scale);
+        top += height_of(report);
+    }
     out.push_str("</svg>\n");
     out
+}
+
+fn height_of(report: &PolicyReport) -> f64 {
+    PANEL + LOCK * report.lanes.locks.len() as f64
 }
 
 fn text(out: &mut String, x: f64, y: f64, style: &str, words: &str) {
@@ -113,6 +88,7 @@ const RATE: &str = "fill=\"#3b78b5\"";
 const DEPTH: &str = "fill=\"#8a8a8a\"";
 const SHARED: &str = "#9fd0a5";
 const ALONE: &str = "#a3333d";
+const WAITER: &str = "#c9751b";
 const STALL: &str = "fill=\"#f2b632\" fill-opacity=\"0.35\"";
 
 fn legend(out: &mut String) {
@@ -121,14 +97,15 @@ fn legend(out: &mut String) {
         ("requests under way", DEPTH.to_string()),
         ("lock held shared", format!("fill=\"{SHARED}\"")),
         ("lock held alone", format!("fill=\"{ALONE}\"")),
+        ("waiting for it", format!("fill=\"{WAITER}\"")),
         ("nothing completed", STALL.to_string()),
     ];
     for (index, (words, style)) in items.iter().enumerate() {
-        let x = LEFT + 160.0 * index as f64;
+        let x = LEFT + 137.0 * index as f64;
         rect(out, (x, 38.0), (12.0, 12.0), style);
         text(out, x + 18.0, 49.0, "fill=\"#333333\"", words);
     }
-    text(out, LEFT + 800.0, 49.0, "fill=\"#333333\"", "| commit; line: share of the delete that is done");
+    text(out, LEFT + 830.0, 49.0, "fill=\"#333333\"", "| commit; line: share of the delete done");
 }
 
 /// A lane: its name at the left, its floor, and what it reaches to.
@@ -147,17 +124,23 @@ fn panel(out: &mut String, top: f64, report: &PolicyReport, scale: &Scale) {
     let head = format!("{} ({}): {} MB/s{delete}", report.policy, report.lock, number(report.rate_all / 1e6));
     text(out, 20.0, top + 16.0, "font-size=\"14\" font-weight=\"bold\"", &head);
     let lanes = &report.lanes;
-    let floors = [top + 84.0, top + 116.0, top + 148.0, top + 180.0];
     stalls(out, top, report, scale, false);
-    bars(out, floors[0], 58.0, &report.series, scale.rate, scale, RATE);
-    let rate = scale.rate / 1e6 / (SERIES as f64 / 1e9);
-    lane(out, floors[0], "throughput", &format!("max {} MB/s", number(rate)));
-    bars(out, floors[1], 24.0, &lanes.depth, scale.depth, scale, DEPTH);
-    lane(out, floors[1], "under way", &format!("max {}", scale.depth));
-    holds(out, floors[2], lanes, scale);
-    lane(out, floors[2], "pool lock", "share of time");
-    progress(out, floors[3], report, scale);
-    lane(out, floors[3], "delete, commits", "");
+    let mut floor = top + 84.0;
+    bars(out, floor, 58.0, &lanes.rate, scale.rate, (report, scale), RATE);
+    lane(out, floor, "throughput", &format!("max {} MB/s", number(scale.rate / 1e6)));
+    floor += 32.0;
+    let depth: Vec<f64> = lanes.depth.iter().map(|depth| *depth as f64).collect();
+    bars(out, floor, 24.0, &depth, scale.depth, (report, scale), DEPTH);
+    lane(out, floor, "under way", &format!("max {}", scale.depth));
+    for lock in &lanes.locks {
+        floor += LOCK;
+        holds(out, floor, lock, (report, scale));
+        let name = if lock.name == "root" { "pool lock" } else { &lock.name };
+        lane(out, floor, name, &format!("waiting: max {}", number(scale.waiting)));
+    }
+    floor += 32.0;
+    progress(out, floor, report, scale);
+    lane(out, floor, "delete, commits", "");
     stalls(out, top, report, scale, true);
 }
 
@@ -171,43 +154,60 @@ fn stalls(out: &mut String, top: f64, report: &PolicyReport, scale: &Scale, labe
             continue;
         }
         if !labels {
-            rect(out, (begin, top + 24.0), (end - begin, 156.0), STALL);
+            rect(out, (begin, top + 24.0), (end - begin, height_of(report) - 54.0), STALL);
             continue;
         }
         // Labels that would lie on each other are left out: the longest stall comes first.
         let (x, half) = ((begin + end) / 2.0, 70.0);
         if taken.iter().all(|(left, right)| x + half < *left || x - half > *right) && x + half < LEFT + WIDTH + 90.0 {
-            let words = format!("{} ms: {}", number(stall.length as f64 / 1e6), stall.holder);
+            let who = if stall.step.is_empty() { "" } else { ": " };
+            let words = format!("{} ms, {}{who}{}", number(stall.length as f64 / 1e6), stall.holder, stall.step);
             text(out, x, top + 38.0, "text-anchor=\"middle\" font-size=\"11\" fill=\"#7a4b00\"", &words);
             taken.push((x - half, x + half));
         }
     }
 }
 
-/// Bars of 100 ms.
-fn bars(out: &mut String, floor: f64, height: f64, values: &[u64], most: f64, scale: &Scale, style: &str) {
-    for (index, value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
-        let begin = index as Ns * SERIES;
-        let (left, right) = (scale.x(begin), scale.x(begin + SERIES));
-        if right > left {
-            let tall = height * *value as f64 / most;
-            rect(out, (left, floor - tall), ((right - left).max(0.6), tall), style);
-        }
+fn bars(
+    out: &mut String,
+    floor: f64,
+    height: f64,
+    values: &[f64],
+    most: f64,
+    (report, scale): (&PolicyReport, &Scale),
+    style: &str,
+) {
+    let (from, to) = report.lanes.shown;
+    let at = |bar: usize| from + (to - from) * bar as Ns / BARS as Ns;
+    for (index, value) in values.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+        let (left, right) = (scale.x(at(index)), scale.x(at(index + 1)));
+        let tall = height * *value / most;
+        rect(out, (left, floor - tall), ((right - left).max(0.6) + 0.2, tall), style);
     }
 }
 
-fn holds(out: &mut String, floor: f64, lanes: &Lanes, scale: &Scale) {
-    let width = lanes.end / COLUMNS as Ns;
-    for (index, [shared, alone]) in lanes.held.iter().enumerate() {
-        let begin = index as Ns * width;
-        let (left, right) = (scale.x(begin), scale.x(begin + width));
-        for (share, colour) in [(shared + alone, SHARED), (*alone, ALONE)] {
-            let tall = 24.0 * share.min(1.0);
-            if tall > 0.1 && right > left {
+/// Holds as bars, whose height is the share of time, and waiters as a line above.
+fn holds(out: &mut String, floor: f64, lock: &LockLane, (report, scale): (&PolicyReport, &Scale)) {
+    let (from, to) = report.lanes.shown;
+    let at = |column: usize| from + (to - from) * column as Ns / COLUMNS as Ns;
+    let mut line = String::new();
+    for (index, [shared, alone, waiting]) in lock.columns.iter().enumerate() {
+        let (left, right) = (scale.x(at(index)), scale.x(at(index + 1)));
+        for (share, colour) in [(shared.min(1.0) + alone, SHARED), (*alone, ALONE)] {
+            let tall = HELD * share.min(1.0);
+            if tall > 0.1 {
                 rect(out, (left, floor - tall), (right - left + 0.3, tall), &format!("fill=\"{colour}\""));
             }
         }
+        if at(index) <= report.lanes.end {
+            let _infallible = write!(line, "{left:.1},{:.1} ", floor - HELD - 2.0 - WAITING * waiting / scale.waiting);
+        }
     }
+    let _infallible = writeln!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{WAITER}\" stroke-width=\"1.2\"/>",
+        line.trim_end()
+    );
 }
 
 fn progress(out: &mut String, floor: f64, report: &PolicyReport, scale: &Scale) {

@@ -8,11 +8,16 @@ use crate::replay::scenario::delete::{self, Load};
 use crate::thin::live::Base;
 
 fn reports() -> Vec<PolicyReport> {
+    zoomed(None)
+}
+
+fn zoomed(zoom: Option<(Ns, Ns)>) -> Vec<PolicyReport> {
     let source = delete::image(512, 50, 0).unwrap();
     let base = Base::open(&source).unwrap();
     let report = |policy| {
         let options = RunOptions {
             timeline: true,
+            zoom,
             until_deletes: 1,
             log_touches: true,
             ..RunOptions::new(Policy::parse(policy).unwrap(), Costs::standard())
@@ -29,10 +34,11 @@ fn reports_say_what_happened_and_are_the_same_again() {
     let first = reports();
     let json = serde_json::to_string(&first).unwrap();
     assert_eq!(json, serde_json::to_string(&reports()).unwrap());
-    let picture = svg("a & b", &first, None);
-    assert_eq!(picture, svg("a & b", &reports(), None));
+    let picture = svg("a & b", &first);
+    assert_eq!(picture, svg("a & b", &reports()));
     assert!(picture.contains("a &amp; b") && picture.ends_with("</svg>\n"));
-    assert_ne!(picture, svg("a & b", &first, Some((0.1, 0.2))));
+    assert_ne!(picture, svg("a & b", &zoomed(Some((100_000_000, 200_000_000)))));
+    assert!(picture.contains("ms, delete: walk") && picture.contains("pool lock"));
     let costs = Costs::standard();
     let text = table(&first, &costs, &Calibration::new(&costs, None), "virtual");
     assert!(text.contains("uncalibrated: ") && text.contains("leaf-fill=126"), "{text}");
