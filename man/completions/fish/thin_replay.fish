@@ -11,7 +11,9 @@ all\t''"
 complete -c thin_replay -l costs -d 'Use this cost profile, by name or from a file' -r
 complete -c thin_replay -l split -d 'What becomes of full nodes' -r -f -a "half\t''
 share\t''"
-complete -c thin_replay -l allocation -d 'Where data blocks come from: cursor, goal, thread, aligned(N)' -r
+complete -c thin_replay -l allocation -d 'Where data blocks come from: cursor, goal, thread, shared, aligned(N)' -r
+complete -c thin_replay -l buffer-locks -d 'Get metadata buffers under so many locks: 1 as Linux up to 6.3, more as later; 0 is none' -r
+complete -c thin_replay -l cache -d 'What is kept in memory of the metadata, as in \'cap(256KiB)+age(300s)\'; without it all of it is' -r
 complete -c thin_replay -l stripe -d 'Count how new blocks fall on a RAID6 of so many data disks and chunks' -r
 complete -c thin_replay -l svg -d 'Write a timeline' -r -F
 complete -c thin_replay -l zoom -d 'The seconds that the timeline shows' -r
@@ -38,8 +40,11 @@ complete -c thin_replay -l exit-codes -d 'Exit with 0 or 1 (plain), or as fsck d
 fsck\t''"
 complete -c thin_replay -s q -l quiet -d 'Print nothing on either stream; only the exit status speaks'
 complete -c thin_replay -l json -d 'Print the result as JSON'
+complete -c thin_replay -l skip-block-zeroing -d 'New blocks are not zeroed where a write fills only a part of them'
+complete -c thin_replay -l elasticity -d 'Run the first policy with each assumed price halved and doubled'
 complete -c thin_replay -l bare -d 'On threads: do the work only, and do not spin for what it costs'
 complete -c thin_replay -l by-process -d 'Make a stream of each process of a block trace'
 complete -c thin_replay -l lenient -d 'Pass over verbs that are not known'
+complete -c thin_replay -l measure -d 'In JSON: also how long thin_delete would take here, which differs from run to run'
 complete -c thin_replay -s h -l help -d 'Print this help'
 complete -c thin_replay -s V -l version -d 'Print the version'

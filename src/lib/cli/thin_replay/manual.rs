@@ -17,8 +17,8 @@ pub(super) fn manual() -> Vec<Section> {
                 Part::entry("METADATA --trace FILE", "Replays a trace under each policy."),
                 Part::entry(
                     "predict METADATA --delete LIST",
-                    "Says how long deletes would stop writes to new blocks, by policy, without a trace; and how \
-                     long this program takes on this machine to do the same deletes in memory.",
+                    "Says how long deletes would stop writes to new blocks, by policy, without a trace; and, on standard \
+                     error or with --json --measure, how long thin_delete would take on this machine.",
                 ),
                 Part::entry(
                     "scenario NAME",
@@ -50,9 +50,35 @@ pub(super) fn manual() -> Vec<Section> {
                 Part::entry("offline", "The pool is not in service."),
                 Part::text(
                     "To these can be added: +sleep(T), +yield (only where somebody waits), +tick, +window(T) (so long where \
-                     somebody waits), and +coalesce (neighbouring counts together). For discards there are +nopassdown (they end at \
-                     the pool, and the data device sees none) and +ignore (they do nothing, so that blocks stay mapped).",
+                     somebody waits), +coalesce (neighbouring counts together), +prefetch (a walk asks for all children of a \
+                     node at once; with --cache), and +split-pools(N) (devices are spread over N pools by their ids). For \
+                     discards there are +nopassdown (they end at the pool, and the data device sees none) and +ignore (they \
+                     do nothing, so that blocks stay mapped).",
                 ),
+            ],
+        },
+        Section {
+            title: "CACHES",
+            parts: vec![
+                Part::text(
+                    "Without --cache all metadata is in memory from the beginning. With it nothing is at first, and a block \
+                     that is not there is waited for with the lock held; only the map path leaves it to the worker. RULES \
+                     begin with cap(SIZE), as in cap(256KiB) or cap(64) blocks, or with unbounded.",
+                ),
+                Part::entry("+age(T)", "Blocks that were not used for so long go; they are looked at every T/10."),
+                Part::entry("+retain(SIZE)", "So much stays, however old it is."),
+                Part::entry(
+                    "+flush, +flush(half)",
+                    "Dirty blocks are written early: when there are more than three times as many as clean ones; or half of \
+                     them when less than a quarter of the cache is clean.",
+                ),
+                Part::entry("+forget", "A block that is freed goes at once."),
+                Part::entry("+share", "One bound for all pools of +split-pools(N) together, not one for each."),
+                Part::entry(
+                    "+shards(N)",
+                    "N parts, in which a used block gets a second chance in place of being moved.",
+                ),
+                Part::entry("+prefetch-hint", "What the map path misses is recorded, and read at once by the worker."),
             ],
         },
         Section {

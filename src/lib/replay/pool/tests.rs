@@ -290,3 +290,23 @@ fn buffers_under_one_lock_cost_more_than_in_parts() {
     assert!(waits(&one) > 0 && waits(&many) <= waits(&one), "{} {}", waits(&one), waits(&many));
     assert!(one.delete_time() > none.delete_time());
 }
+
+/// Without a cache nothing is waited for; with one a walk waits for each leaf, or for all of them together.
+#[test]
+fn a_walk_that_reads_ahead_waits_less() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let time = |policy: &str, cache: Option<&str>| {
+        let cache = cache.map(|rules| CacheRules::parse(rules).unwrap());
+        let policy = Policy::parse(policy).unwrap();
+        let options = RunOptions { cache, until_deletes: 1, ..RunOptions::new(policy, Costs::standard()) };
+        let outcome = run(&base, beside_a_delete(ThinId(9)), &options).unwrap();
+        let misses = outcome.cache.map_or(0, |cache| cache.misses);
+        (outcome.delete_time().unwrap() / 1000, misses)
+    };
+    let (free, one_by_one) = (time("coarse", None), time("coarse", Some("unbounded")));
+    // 47 leaves, a root, and the tree of devices, 100 us each.
+    assert!((4_900..5_300).contains(&(one_by_one.0 - free.0)), "{free:?} {one_by_one:?}");
+    let ahead = time("coarse+prefetch", Some("unbounded"));
+    assert!(ahead.1 + 47 == one_by_one.1 && ahead.0 < free.0 + 700, "{free:?} {ahead:?}");
+}
