@@ -40,7 +40,7 @@ pub fn xml(data: &[u8]) {
 /// Traces of every kind: what is accepted is written as a trace that reads back to the same.
 pub fn trace(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let any = |dev, start| Mapping { name: "*".into(), dev: ThinId(dev), start };
+    let any = |dev, start| Mapping { name: "*".into(), dev: Some(ThinId(dev)), start };
     let plain = ImportOptions { map: vec![any(1, 0)], ..ImportOptions::default() };
     let other = ImportOptions {
         map: vec![any(u64::MAX, u64::MAX)],
@@ -50,7 +50,8 @@ pub fn trace(data: &[u8]) {
         ..ImportOptions::default()
     };
     for options in [plain, other] {
-        let Ok((trace, _)) = read_any(&text, &options) else { continue };
+        let Ok((trace, account)) = read_any(&text, &options) else { continue };
+        assert_eq!(account.lines(), text.lines().count() as u64, "every line is taken or dropped");
         let written = trace.text();
         match parse(&written, false) {
             Ok(again) => assert_eq!(again, trace, "{written}"),

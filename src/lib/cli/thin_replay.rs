@@ -48,10 +48,15 @@ fn arguments(command: Command) -> Command {
         .arg(options::output())
         .arg(flag("json", "Print the result as JSON"))
         .arg(
-            value("trace", "FILE", file(), "What to replay: a trace, an I/O log of fio, or text of blkparse")
-                .short('t'),
+            value(
+                "trace",
+                "FILE",
+                file(),
+                "What to replay: a trace, an I/O log of fio, text of blkparse, or a log of pool messages",
+            )
+            .short('t'),
         )
-        .arg(value("side", "FILE", file(), "A second trace, of pool messages, say, merged by time"))
+        .arg(value("side", "FILE", file(), "A second trace, or a log of pool messages, merged by time"))
         .arg(
             value(
                 "policy",
@@ -114,13 +119,21 @@ fn arguments(command: Command) -> Command {
                 "map",
                 "NAME:DEVICE",
                 Mapping::parse,
-                "Where a recorded file or device went, as in 253,4:6; repeatable",
+                "Where a recorded file or device went, as in 253,4:6, or - to leave it out; repeatable",
             )
             .action(ArgAction::Append),
         )
         .arg(number("depth", "N", "Requests at once, where a recording has no times").default_value("8"))
         .arg(value("iolog-unit", "UNIT", ["us", "ms"], "The unit of times in an I/O log, if it is not to be guessed"))
-        .arg(value("action", "ACTION", ["Q", "D", "I"], "The events of a block trace that count").default_value("Q"))
+        .arg(
+            value(
+                "action",
+                "ACTION",
+                ["Q", "D", "I", "A"],
+                "The events of a block trace that count; A: of the devices above",
+            )
+            .default_value("Q"),
+        )
         .arg(flag("by-process", "Make a stream of each process of a block trace"))
         .arg(flag("lenient", "Pass over verbs that are not known"))
         .arg(

@@ -1,6 +1,7 @@
 //! What steps cost, from small text files in which every value has its origin.
 
 use super::engine::Ns;
+use crate::pdata::overlay::Beyond;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -109,6 +110,10 @@ costs! {
     bulk,
     /// Looking at a node.
     visit,
+    /// Fetching and putting back the index entry of a bitmap that is not at hand.
+    index,
+    /// Taking down a count that is too high for a bitmap.
+    overflow,
 }
 
 /// What is wrong with a profile.
@@ -216,6 +221,11 @@ impl Costs {
     /// Taking down the counts of `entries` data blocks in `runs` runs.
     pub fn release(&self, entries: u64, runs: u64, coalesce: bool) -> Ns {
         if coalesce { self.run * runs + self.bulk * entries } else { self.dec * entries }
+    }
+
+    /// What comes on top of that.
+    pub fn beyond(&self, beyond: Beyond) -> Ns {
+        self.index * beyond.index + self.overflow * beyond.overflow
     }
 }
 

@@ -29,6 +29,10 @@ pub struct Work {
     pub nodes: u64,
     /// Shared nodes, which only lose a reference.
     pub shared: u64,
+    /// Bitmaps whose index entry is not at hand when a count in them goes down: data blocks that are spread widely.
+    pub index: u64,
+    /// Counts of 3 or more, which are not in a bitmap.
+    pub overflow: u64,
 }
 
 /// One policy's prediction.
@@ -137,8 +141,11 @@ fn work(base: &Base<'_>, devices: &[ThinId]) -> Result<Vec<Work>, LiveError> {
         loop {
             match walk.step(&mut pool.overlay, usize::MAX)? {
                 Released::Entries { entries, runs, .. } => {
+                    let beyond = walk.beyond();
                     work.entries += entries;
                     work.runs += runs;
+                    work.index += beyond.index;
+                    work.overflow += beyond.overflow;
                 }
                 Released::Node { block, shared, .. } => {
                     pool.overlay.release(block);

@@ -4,7 +4,7 @@ use super::super::context::Context;
 use super::super::exit::Outcome;
 use super::super::options;
 use super::super::output::Output;
-use crate::replay::trace::{Dropped, ImportOptions, Mapping, Trace, generate as generators, read_any};
+use crate::replay::trace::{Account, ImportOptions, Mapping, Trace, generate as generators, read_any};
 use anyhow::{Context as _, bail};
 use clap::ArgMatches;
 use std::io::Write;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// A trace of any form, by content; says what was not taken.
 pub(super) fn read(path: &Path, matches: &ArgMatches, context: &Context) -> anyhow::Result<Trace> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("can't read the trace '{}'", path.display()))?;
+    let text = text(path)?;
     let import_options = ImportOptions {
         map: matches.get_many::<Mapping>("map").map(|maps| maps.cloned().collect()).unwrap_or_default(),
         depth: matches.get_one::<u64>("depth").copied().unwrap_or(8).clamp(1, 1 << 20),
@@ -21,18 +21,40 @@ pub(super) fn read(path: &Path, matches: &ArgMatches, context: &Context) -> anyh
         by_process: matches.get_flag("by-process"),
         lenient: matches.get_flag("lenient"),
     };
-    let (trace, dropped) = read_any(&text, &import_options).with_context(|| format!("'{}'", path.display()))?;
-    tell(path, &trace, &dropped, context);
+    let (trace, account) = read_any(&text, &import_options).with_context(|| format!("'{}'", path.display()))?;
+    tell(path, &trace, &account, context);
     Ok(trace)
 }
 
-fn tell(path: &Path, trace: &Trace, dropped: &Dropped, context: &Context) {
-    if dropped.is_empty() {
+/// The beginning of a binary trace, as blktrace writes it.
+const BLKTRACE: [u8; 3] = *b"tae";
+
+/// Names in recordings may be in any encoding; nothing else is.
+fn text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("can't read the trace '{}'", path.display()))?;
+    if bytes.get(1..4) == Some(&BLKTRACE) || bytes.first_chunk() == Some(&[b'e', b'a', b't']) {
+        bail!("'{0}': this is a binary trace; 'blkparse -i {0}' prints it as text", path.display());
+    }
+    if bytes.contains(&0) {
+        bail!("'{}': this is no text: it has zero bytes; import the text that blkparse or fio wrote", path.display());
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn tell(path: &Path, trace: &Trace, account: &Account, context: &Context) {
+    if account.dropped.is_empty() && account.noticed.is_empty() {
         return;
     }
-    context.note(format!("'{}': {} events taken, and not taken:", path.display(), trace.nr_events()));
-    for (what, count) in dropped {
+    let (lines, taken, events) = (account.lines(), account.taken, trace.nr_events());
+    context.note(format!(
+        "'{}': {lines} lines, of which {taken} are taken, as {events} events, and not taken:",
+        path.display()
+    ));
+    for (what, count) in &account.dropped {
         context.note(format!("  {count:8} {what}"));
+    }
+    for (what, count) in &account.noticed {
+        context.note(format!("  {count:8} noticed: {what}"));
     }
     if let Some(unit) = trace.header.get("unit") {
         context.note(format!("  times are taken as {unit}; --iolog-unit says otherwise"));

@@ -3,6 +3,13 @@
 use super::{How, Overlay, OverlayError, Used, Values};
 use crate::base::BlockNr;
 use crate::format::node::DEPTH_LIMIT;
+use crate::format::space_map::ENTRIES_PER_BITMAP;
+
+/// Index entries of bitmaps that a kernel keeps at hand, each in the place that its bitmap's number ends in (Linux 5.14 and
+/// later; held against Linux 6.1 in docs/thin_replay.md).
+const INDEX_ENTRIES: u64 = 64;
+/// A count from here on is in a tree of its own, not in a bitmap (docs/format.md 3).
+const OVERFLOW: u32 = 3;
 
 /// What a step of a [`DeleteWalk`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +36,15 @@ pub enum Released {
     End,
 }
 
+/// What makes some entries dearer than others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beyond {
+    /// Bitmaps whose index entry was not at hand.
+    pub index: u64,
+    /// Counts that were too high for a bitmap.
+    pub overflow: u64,
+}
+
 #[derive(Debug)]
 enum Frame {
     /// Not looked at yet.
@@ -43,12 +59,21 @@ enum Frame {
 #[derive(Debug)]
 pub struct DeleteWalk {
     stack: Vec<Frame>,
+    /// The bitmaps whose index entries are at hand.
+    at_hand: [Option<u64>; INDEX_ENTRIES as usize],
+    beyond: Beyond,
 }
 
 impl DeleteWalk {
     /// A walk below `root`, which nothing leads to any more.
     pub fn new(root: BlockNr) -> DeleteWalk {
-        DeleteWalk { stack: vec![Frame::Unseen(root)] }
+        let at_hand = [None; INDEX_ENTRIES as usize];
+        DeleteWalk { stack: vec![Frame::Unseen(root)], at_hand, beyond: Beyond::default() }
+    }
+
+    /// What the entries of the last step had beside what [`Released::Entries`] says.
+    pub fn beyond(&self) -> Beyond {
+        self.beyond
     }
 
     /// Goes on: at most `most` entries of one leaf, or one node.
@@ -56,6 +81,7 @@ impl DeleteWalk {
     /// # Errors
     /// Where the tree can't be read.
     pub fn step(&mut self, overlay: &mut Overlay<'_>, most: usize) -> Result<Released, OverlayError> {
+        self.beyond = Beyond::default();
         loop {
             let depth = self.stack.len();
             let Some(top) = self.stack.last_mut() else { return Ok(Released::End) };
@@ -89,8 +115,12 @@ impl DeleteWalk {
                 Frame::Leaf { values, next, .. } if *next < values.len() => {
                     let end = values.len().min(*next + most.max(1));
                     let part = &values[*next..end];
-                    for value in part {
-                        overlay.release_data(value >> 24);
+                    for block in part.iter().map(|value| value >> 24) {
+                        let bitmap = block / ENTRIES_PER_BITMAP;
+                        let place = &mut self.at_hand[(bitmap % INDEX_ENTRIES) as usize];
+                        self.beyond.index += u64::from(place.replace(bitmap) != Some(bitmap));
+                        self.beyond.overflow += u64::from(overlay.data.get(block) >= OVERFLOW);
+                        overlay.release_data(block);
                     }
                     let runs = part.chunk_by(|left, right| (left >> 24) + 1 == right >> 24).count() as u64;
                     let entries = part.len() as u64;

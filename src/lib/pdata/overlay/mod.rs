@@ -13,7 +13,7 @@ mod remove;
 #[cfg(test)]
 mod tests;
 
-pub use delete::{DeleteWalk, Released};
+pub use delete::{Beyond, DeleteWalk, Released};
 pub use refs::RefCounts;
 
 use crate::base::BlockNr;

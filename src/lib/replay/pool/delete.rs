@@ -160,12 +160,13 @@ impl Job {
         let Some(walk) = &mut self.walk else { return };
         let step = walk.step(&mut world.pool.overlay, most).map_err(Into::into);
         let Some(step) = world.check(step) else { return };
+        let beyond = self.walk.as_ref().map(DeleteWalk::beyond).unwrap_or_default();
         let cost = match step {
             Released::Entries { entries, runs, last } => {
                 self.since += entries;
                 self.bitmap = last / ENTRIES_PER_BITMAP;
                 world.background.released(entries, 0, env.waiting(self.locking.root()), env.now);
-                self.costs.release(entries, runs, self.policy.coalesce)
+                self.costs.release(entries, runs, self.policy.coalesce) + self.costs.beyond(beyond)
             }
             Released::Node { block, leaf, .. } => {
                 world.background.leaves += u64::from(leaf);

@@ -4,13 +4,18 @@
 //! hold what is known of the trace, `S` lines declare streams, `#` begins a comment. Times are microseconds from the
 //! start, `+t` after the event before, or `-` for as soon as possible. Offsets and lengths are sectors.
 
-pub mod blkparse;
-pub mod fio;
+mod blkparse;
+mod fio;
 pub mod generate;
+mod import;
+#[cfg(test)]
+mod import_tests;
+mod messages;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+pub use import::{Account, ImportOptions, Mapping, read_any};
 pub use parse::parse;
 
 use super::engine::Ns;
@@ -58,46 +63,6 @@ pub struct Trace {
     pub header: BTreeMap<String, String>,
     /// Its streams.
     pub streams: Vec<Stream>,
-}
-
-/// What an importer did not take, and how often.
-pub type Dropped = BTreeMap<String, u64>;
-
-/// Where a recorded file or device went: name, thin device, first sector.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
-    /// The name in the recording.
-    pub name: String,
-    /// The thin device.
-    pub dev: ThinId,
-    /// What is added to every offset, in sectors.
-    pub start: u64,
-}
-
-impl Mapping {
-    /// Reads `NAME:DEV` or `NAME:DEV:START`.
-    ///
-    /// # Errors
-    /// Where it is neither.
-    pub fn parse(text: &str) -> Result<Mapping, String> {
-        let wrong = || format!("'{text}' is not NAME:DEVICE or NAME:DEVICE:SECTOR");
-        let mut parts = text.rsplitn(3, ':');
-        let (last, middle, first) = (parts.next(), parts.next(), parts.next());
-        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
-        let (name, dev, start) = match (first, middle, last) {
-            (Some(name), Some(dev), start) if number(Some(dev)).is_some() => (name, number(Some(dev)), number(start)),
-            (Some(first), Some(middle), dev) => {
-                let name = &text[..first.len() + 1 + middle.len()];
-                (name, number(dev), Some(0))
-            }
-            (None, Some(name), dev) => (name, number(dev), Some(0)),
-            _ => return Err(wrong()),
-        };
-        match (dev, start) {
-            (Some(dev), Some(start)) if !name.is_empty() => Ok(Mapping { name: name.into(), dev: ThinId(dev), start }),
-            _ => Err(wrong()),
-        }
-    }
 }
 
 impl Trace {
@@ -234,69 +199,5 @@ impl Streams {
     fn named(&mut self, name: &str, depth: Option<u64>) -> usize {
         let name = name.replace('#', "_");
         self.find(&name).unwrap_or_else(|| self.add(Stream { name, depth, ..Stream::default() }))
-    }
-}
-
-/// Lines of several processors or files are not always in order.
-fn put_in_order(stream: &mut Stream, dropped: &mut Dropped) {
-    let mut last = 0;
-    for event in &mut stream.events {
-        if let When::At(time) = &mut event.when {
-            if *time < last {
-                drop_one(dropped, "times that went back (taken as at once)");
-                *time = last;
-            }
-            last = *time;
-        }
-    }
-}
-
-fn drop_one(dropped: &mut Dropped, what: impl Into<String>) {
-    *dropped.entry(what.into()).or_default() += 1;
-}
-
-/// A trace in any form that is known: by its first line.
-///
-/// # Errors
-/// Says which line is wrong.
-pub fn read_any(text: &str, options: &ImportOptions) -> Result<(Trace, Dropped), TraceError> {
-    let first = text.lines().next().unwrap_or("");
-    if first.starts_with("thin-trace") {
-        parse(text, options.lenient).map(|trace| (trace, Dropped::new()))
-    } else if first.starts_with("fio version") {
-        fio::import(text, options)
-    } else {
-        blkparse::import(text, options)
-    }
-}
-
-/// How recordings are taken in.
-#[derive(Clone, Debug)]
-pub struct ImportOptions {
-    /// Where files and devices of a recording went.
-    pub map: Vec<Mapping>,
-    /// Requests under way at once, where a recording has no times.
-    pub depth: u64,
-    /// The unit of times in an iolog; found from the spread where it is not given.
-    pub unit: Option<Ns>,
-    /// The action of block traces that counts: Q, D or I.
-    pub action: char,
-    /// A stream for each process, not only for each device.
-    pub by_process: bool,
-    /// Unknown verbs are counted, not refused.
-    pub lenient: bool,
-}
-
-impl Default for ImportOptions {
-    fn default() -> Self {
-        ImportOptions { map: Vec::new(), depth: 8, unit: None, action: 'Q', by_process: false, lenient: false }
-    }
-}
-
-impl ImportOptions {
-    /// Where a name went. With one mapping of the name `*`, everything.
-    fn target(&self, name: &str) -> Option<&Mapping> {
-        let is_it = |mapping: &&Mapping| mapping.name == name || name.rsplit('/').next() == Some(&mapping.name);
-        self.map.iter().find(is_it).or_else(|| self.map.iter().find(|mapping| mapping.name == "*"))
     }
 }

