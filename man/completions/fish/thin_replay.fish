@@ -1,7 +1,7 @@
 # Made from the tool registry of dmeta.
 complete -c thin_replay -s o -l output -d 'Write to FILE instead of standard output' -r -F
-complete -c thin_replay -s t -l trace -d 'What to replay: a trace, an I/O log of fio, or text of blkparse' -r -F
-complete -c thin_replay -l side -d 'A second trace, of pool messages, say, merged by time' -r -F
+complete -c thin_replay -s t -l trace -d 'What to replay: a trace, an I/O log of fio, text of blkparse, or a log of pool messages' -r -F
+complete -c thin_replay -l side -d 'A second trace, or a log of pool messages, merged by time' -r -F
 complete -c thin_replay -s p -l policy -d 'How deletes go about it, as in \'batch(16)+sleep(1ms)\'; repeatable' -r
 complete -c thin_replay -l lock -d 'What a lock\'s release does with those who wait' -r -f -a "rwsem-2016\t''
 rwsem-handoff\t''
@@ -19,13 +19,14 @@ complete -c thin_replay -l save-overlay -d 'Write the metadata after the first p
 complete -c thin_replay -l crash-at -d 'Stop right after the N-th commit, as a crash would, and say what is leaked' -r
 complete -c thin_replay -l clock -d 'Run on a virtual clock, or on threads' -r -f -a "virtual\t''
 real\t''"
-complete -c thin_replay -l map -d 'Where a recorded file or device went, as in 253,4:6; repeatable' -r
+complete -c thin_replay -l map -d 'Where a recorded file or device went, as in 253,4:6, or - to leave it out; repeatable' -r
 complete -c thin_replay -l depth -d 'Requests at once, where a recording has no times' -r
 complete -c thin_replay -l iolog-unit -d 'The unit of times in an I/O log, if it is not to be guessed' -r -f -a "us\t''
 ms\t''"
-complete -c thin_replay -l action -d 'The events of a block trace that count' -r -f -a "Q\t''
+complete -c thin_replay -l action -d 'The events of a block trace that count; A: of the devices above' -r -f -a "Q\t''
 D\t''
-I\t''"
+I\t''
+A\t''"
 complete -c thin_replay -l delete -d 'Predict the deletes of these devices: 1,5,10-20; repeatable' -r
 complete -c thin_replay -l scale -d 'Make images N times smaller (default: 16; 64 for a sweep)' -r
 complete -c thin_replay -l leaf-fill -d 'How full the leaves of made images are' -r
