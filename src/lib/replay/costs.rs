@@ -110,10 +110,12 @@ costs! {
     bulk,
     /// Looking at a node.
     visit,
-    /// Fetching and putting back the index entry of a bitmap that is not at hand.
+    /// A node of the index tree, where the index entry of a bitmap is not at hand and is fetched and put back.
     index,
-    /// Taking down a count that is too high for a bitmap.
+    /// Taking down a count above 3, which is in a tree and stays there.
     overflow,
+    /// A node of that tree, where a count of 3 is taken down and leaves it.
+    settle,
 }
 
 /// What is wrong with a profile.
@@ -225,7 +227,7 @@ impl Costs {
 
     /// What comes on top of that.
     pub fn beyond(&self, beyond: Beyond) -> Ns {
-        self.index * beyond.index + self.overflow * beyond.overflow
+        self.index * beyond.index + self.overflow * beyond.overflow + self.settle * beyond.settle
     }
 }
 

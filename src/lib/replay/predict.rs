@@ -29,10 +29,12 @@ pub struct Work {
     pub nodes: u64,
     /// Shared nodes, which only lose a reference.
     pub shared: u64,
-    /// Bitmaps whose index entry is not at hand when a count in them goes down: data blocks that are spread widely.
+    /// Nodes of the index tree for bitmaps whose index entry is not at hand: many where data blocks are spread widely.
     pub index: u64,
-    /// Counts of 3 or more, which are not in a bitmap.
+    /// Counts above 3 that are taken down.
     pub overflow: u64,
+    /// Nodes of the tree of high counts for those of 3 that are taken down.
+    pub settle: u64,
 }
 
 /// One policy's prediction.
@@ -146,6 +148,7 @@ fn work(base: &Base<'_>, devices: &[ThinId]) -> Result<Vec<Work>, LiveError> {
                     work.runs += runs;
                     work.index += beyond.index;
                     work.overflow += beyond.overflow;
+                    work.settle += beyond.settle;
                 }
                 Released::Node { block, shared, .. } => {
                     pool.overlay.release(block);

@@ -2,7 +2,7 @@
 
 use super::{How, Overlay, OverlayError, Used, Values};
 use crate::base::BlockNr;
-use crate::format::node::DEPTH_LIMIT;
+use crate::format::node::{DEPTH_LIMIT, max_entries};
 use crate::format::space_map::ENTRIES_PER_BITMAP;
 
 /// Index entries of bitmaps that a kernel keeps at hand, each in the place that its bitmap's number ends in (Linux 5.14 and
@@ -39,10 +39,21 @@ pub enum Released {
 /// What makes some entries dearer than others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beyond {
-    /// Bitmaps whose index entry was not at hand.
+    /// Nodes of the index tree, for bitmaps whose index entry was not at hand.
     pub index: u64,
-    /// Counts that were too high for a bitmap.
+    /// Counts above 3, which stay in the tree of high counts.
     pub overflow: u64,
+    /// Nodes of that tree, for counts of 3, which leave it for their bitmap.
+    pub settle: u64,
+}
+
+/// Levels of a tree with so many entries and full leaves; a node above them has 252 children.
+fn levels(entries: u64, leaf: u64) -> u64 {
+    let (mut levels, mut nodes) = (1, entries.div_ceil(leaf));
+    while nodes > 1 {
+        (levels, nodes) = (levels + 1, nodes.div_ceil(max_entries(8) as u64));
+    }
+    levels
 }
 
 #[derive(Debug)]
@@ -61,6 +72,8 @@ pub struct DeleteWalk {
     stack: Vec<Frame>,
     /// The bitmaps whose index entries are at hand.
     at_hand: [Option<u64>; INDEX_ENTRIES as usize],
+    /// Levels of the trees of index entries and of high counts, as they were when they were first asked for.
+    levels: Option<(u64, u64)>,
     beyond: Beyond,
 }
 
@@ -68,7 +81,7 @@ impl DeleteWalk {
     /// A walk below `root`, which nothing leads to any more.
     pub fn new(root: BlockNr) -> DeleteWalk {
         let at_hand = [None; INDEX_ENTRIES as usize];
-        DeleteWalk { stack: vec![Frame::Unseen(root)], at_hand, beyond: Beyond::default() }
+        DeleteWalk { stack: vec![Frame::Unseen(root)], at_hand, levels: None, beyond: Beyond::default() }
     }
 
     /// What the entries of the last step had beside what [`Released::Entries`] says.
@@ -115,11 +128,22 @@ impl DeleteWalk {
                 Frame::Leaf { values, next, .. } if *next < values.len() => {
                     let end = values.len().min(*next + most.max(1));
                     let part = &values[*next..end];
+                    let (index, high) = *self.levels.get_or_insert_with(|| {
+                        let counts = &overlay.data;
+                        let nr_bitmaps = counts.nr_blocks().div_ceil(ENTRIES_PER_BITMAP);
+                        (levels(nr_bitmaps, max_entries(16) as u64), levels(counts.nr_high(), max_entries(4) as u64))
+                    });
                     for block in part.iter().map(|value| value >> 24) {
                         let bitmap = block / ENTRIES_PER_BITMAP;
                         let place = &mut self.at_hand[(bitmap % INDEX_ENTRIES) as usize];
-                        self.beyond.index += u64::from(place.replace(bitmap) != Some(bitmap));
-                        self.beyond.overflow += u64::from(overlay.data.get(block) >= OVERFLOW);
+                        if place.replace(bitmap) != Some(bitmap) {
+                            self.beyond.index += index;
+                        }
+                        let count = overlay.data.get(block);
+                        self.beyond.overflow += u64::from(count > OVERFLOW);
+                        if count == OVERFLOW {
+                            self.beyond.settle += high;
+                        }
                         overlay.release_data(block);
                     }
                     let runs = part.chunk_by(|left, right| (left >> 24) + 1 == right >> 24).count() as u64;

@@ -59,6 +59,12 @@ impl RefCounts {
         self.nr_used
     }
 
+    /// Counts of 3 and more, which are not in the bitmaps. Looks at all of them.
+    pub fn nr_high(&self) -> u64 {
+        let words = self.bitmaps.iter().flatten().flat_map(|bitmap| bitmap.words.iter());
+        words.map(|word| u64::from((word & word >> 1 & LOW_BITS).count_ones())).sum()
+    }
+
     /// Bitmaps that changed since the last commit.
     pub fn nr_dirty(&self) -> u64 {
         self.nr_dirty
