@@ -2,8 +2,15 @@
 
 use super::check::{Check, Kind, number};
 use super::{Report, ScenarioError, Settings};
+use crate::base::ThinId;
+use crate::block::memory::MemorySource;
+use crate::replay::policy::Policy;
+use crate::replay::pool::verb::List;
+use crate::replay::pool::{self, Allocation, Event, RunOptions, StreamStart, Verb, When};
+use crate::thin::generate::{GenerateOptions, generate};
+use crate::thin::live::Base;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Probability that a raw stream has a whole stripe together in time: fitted to the raw rate.
 const PI: f64 = 0.52;
@@ -12,6 +19,8 @@ const OMEGA: f64 = 1.24;
 /// What one disk does, in MB/s, from the RAID0 rates.
 const DISK: f64 = 79.5;
 const DISKS: f64 = 7.0;
+/// Stripes that the stripe cache has room for, by default.
+const CACHED_STRIPES: usize = 256;
 
 /// A RAID6 with so many data disks and chunks of so many KiB.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +34,10 @@ pub struct Layout {
 /// Requests to disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Requests {
-    /// Chunks read.
+    /// Chunks read, where nothing is kept.
     pub reads: f64,
+    /// Chunks read, where the stripe cache keeps what was read and written.
+    pub reads_cached: f64,
     /// Chunks written.
     pub writes: f64,
     /// Stripes written as a whole.
@@ -54,24 +65,34 @@ impl Layout {
 
     /// Requests for writes at these places, each issued by itself: begin and length in KiB, in order of issue.
     ///
-    /// A partial write reads what is missing of its stripe and writes its chunks and both parities. Parts of chunks
-    /// count as parts of requests.
+    /// A RAID6 of that time can only reconstruct: a partial write reads what is missing of its stripe, and writes its
+    /// chunks and both parities. Parts of chunks count as parts of requests.
     pub fn count(self, writes: &[(u64, u64)]) -> Requests {
         let mut sum = Requests::default();
+        // Stripes that the cache has whole, the most recent last.
+        let mut cached: VecDeque<u64> = VecDeque::new();
         for (begin, length) in writes {
             let (mut at, end) = (*begin, begin + length);
             while at < end {
-                let next = (at / self.stripe() + 1) * self.stripe();
-                let part = next.min(end) - at;
+                let stripe = at / self.stripe();
+                let part = ((stripe + 1) * self.stripe()).min(end) - at;
                 let chunks = part as f64 / self.chunk as f64;
+                let missing = self.data as f64 - chunks;
+                sum.writes += chunks + 2.0;
+                sum.reads += missing;
+                let known = cached.iter().rposition(|known| *known == stripe);
+                match known {
+                    Some(place) => _ = cached.remove(place),
+                    None => sum.reads_cached += missing,
+                }
+                cached.push_back(stripe);
+                if cached.len() > CACHED_STRIPES {
+                    cached.pop_front();
+                }
                 if part == self.stripe() {
-                    sum.writes += self.data as f64 + 2.0;
-                    sum.full += 1;
+                    sum.full += 1
                 } else {
-                    let width = (part as f64 / self.chunk as f64).min(1.0);
-                    sum.writes += chunks + 2.0 * width;
-                    sum.reads += (self.data as f64 - chunks.max(1.0)) * width;
-                    sum.partial += 1;
+                    sum.partial += 1
                 }
                 at += part;
             }
@@ -86,21 +107,23 @@ pub fn per_stripe(layout: Layout, block: u64) -> Requests {
     let writes: Vec<(u64, u64)> = (0..period / block).map(|index| (index * block, block)).collect();
     let all = layout.count(&writes);
     let stripes = (period / layout.stripe()) as f64;
-    Requests { reads: all.reads / stripes, writes: all.writes / stripes, ..all }
+    per(all, stripes)
 }
 
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// How an allocation's blocks, in the order in which they were taken, fall on stripes. Blocks that follow each other
-/// in order and place are written together where `gather` is set.
-pub fn of_allocation(layout: Layout, block: u64, taken: &[(u64, u64, u64)], gather: bool) -> Requests {
+/// How an allocation's blocks, in the order in which they were taken, fall on stripes. Up to `gather` blocks that follow
+/// each other in order and place are written together, from a place on that is a multiple of so many.
+pub fn of_allocation(layout: Layout, block: u64, taken: &[(u64, u64, u64)], gather: u64) -> Requests {
     let mut writes: Vec<(u64, u64)> = Vec::new();
     for (_, _, data) in taken {
         let begin = data * block;
         match writes.last_mut() {
-            Some((last, length)) if gather && *last + *length == begin && *length < layout.stripe() => *length += block,
+            Some((last, length)) if *last + *length == begin && begin % (gather.max(1) * block) != 0 => {
+                *length += block
+            }
             _ => writes.push((begin, block)),
         }
     }
@@ -122,30 +145,76 @@ pub fn fragments(taken: &[(u64, u64, u64)]) -> BTreeMap<u64, u64> {
     fragments
 }
 
+/// Layout of the reported array.
+const REPORTED: Layout = Layout { data: 5, chunk: 512 };
+/// The reported block, in KiB.
+const BLOCK: u64 = 1024;
+
+/// Blocks that the real allocation gives a new device in a pool with holes, in the order in which they are taken.
+fn in_a_pool_with_holes(allocation: Allocation, settings: &Settings) -> Result<Vec<(u64, u64, u64)>, ScenarioError> {
+    let mut source = MemorySource::new(4000);
+    let options = GenerateOptions {
+        data_block_size: 2 * BLOCK as u32,
+        nr_data_blocks: Some(40_000),
+        mappings: 20_000,
+        run_length: 12,
+        ..GenerateOptions::default()
+    };
+    generate(&mut source, &options)?;
+    let base = Base::open(&source)?;
+    let dev = ThinId(9);
+    let mut events = vec![Event { when: When::Asap, verb: Verb::Create { dev } }];
+    let write = |n: u64| Verb::Write { dev, off: n * 2 * BLOCK, len: 2 * BLOCK, fua: false };
+    events.extend((0..5000).map(|n| Event { when: When::Asap, verb: write(n) }));
+    let feed = Box::new(List::new(events));
+    let start = StreamStart { name: "load".into(), depth: Some(8), feed, foreground: true };
+    let options = RunOptions { allocation, ..RunOptions::new(Policy::coarse(), settings.costs.clone()) };
+    Ok(pool::run(&base, vec![start], &options)?.measured.allocated)
+}
+
+/// Rows of a table: what is written, requests a stripe without and with the stripe cache, and the rate.
+fn rows(settings: &Settings) -> Result<Vec<Vec<String>>, ScenarioError> {
+    let cases =
+        [(1024, 512), (2560, 512), (640, 128), (320, 64), (1024, 128), (1024, 64), (4096, 512), (5120, 512), (64, 512)];
+    let head =
+        ["blocks", "chunk KiB", "requests a stripe", "reads", "with stripe cache", "reads then", "whole", "MB/s"];
+    let mut table = vec![head.map(String::from).to_vec()];
+    let mut row = |name: String, chunk: u64, one: Requests| {
+        let all = one.reads + one.writes;
+        // So many chunk requests move one stripe of data.
+        let rate = DISKS * DISK * 5.0 / (all * if one.reads == 0.0 { 1.0 } else { OMEGA });
+        let whole = one.full as f64 / (one.full + one.partial).max(1) as f64;
+        let numbers = [all, one.reads, one.writes + one.reads_cached, one.reads_cached, whole, rate].map(number);
+        table.push([name, chunk.to_string()].into_iter().chain(numbers).collect());
+    };
+    for (block, chunk) in cases {
+        row(format!("{block} KiB"), chunk, per_stripe(Layout { data: 5, chunk }, block));
+    }
+    let twice: Vec<(u64, u64)> = (0..5).flat_map(|index| [(index * BLOCK, BLOCK); 2]).collect();
+    row("1024 KiB, zeroed first".into(), 512, per(REPORTED.count(&twice), 2.0));
+    row("1024 KiB, aligned(5)".into(), 512, per_stripe(REPORTED, 5 * BLOCK));
+    for (name, allocation, gather) in [
+        ("1024 KiB in holes, cursor", Allocation::Cursor, 1),
+        ("1024 KiB in holes, aligned(5)", Allocation::Aligned(5), 5),
+    ] {
+        let taken = in_a_pool_with_holes(allocation, settings)?;
+        let stripes = (taken.len() as u64 * BLOCK) as f64 / REPORTED.stripe() as f64;
+        row(name.into(), 512, per(of_allocation(REPORTED, BLOCK, &taken, gather), stripes));
+    }
+    Ok(table)
+}
+
+fn per(all: Requests, stripes: f64) -> Requests {
+    let [reads, reads_cached, writes] = [all.reads, all.reads_cached, all.writes].map(|count| count / stripes);
+    Requests { reads, reads_cached, writes, ..all }
+}
+
 /// The whole scenario.
 ///
 /// # Errors
-/// Never.
-pub fn run(_: &Settings) -> Result<Report, ScenarioError> {
-    let cases =
-        [(1024, 512), (2560, 512), (640, 128), (320, 64), (1024, 128), (1024, 64), (4096, 512), (5120, 512), (64, 512)];
-    let mut table = vec![["block KiB", "chunk KiB", "requests per stripe", "reads", "MB/s"].map(String::from).to_vec()];
-    let rate = |requests: f64, issue: f64| {
-        // So many chunk requests move one stripe of data.
-        DISKS * DISK * 5.0 / (requests * issue)
-    };
-    for (block, chunk) in cases {
-        let requests = per_stripe(Layout { data: 5, chunk }, block);
-        let all = requests.reads + requests.writes;
-        let issue = if requests.reads == 0.0 { 1.0 } else { OMEGA };
-        table.push(vec![
-            block.to_string(),
-            chunk.to_string(),
-            number(all),
-            number(requests.reads),
-            number(rate(all, issue)),
-        ]);
-    }
+/// Where the pool with holes can't be made or fails.
+pub fn run(settings: &Settings) -> Result<Report, ScenarioError> {
+    let table = rows(settings)?;
     let total = |block, chunk| {
         let requests = per_stripe(Layout { data: 5, chunk }, block);
         requests.reads + requests.writes

@@ -52,15 +52,21 @@ fn a_small_kappa_must_fail() {
     assert_eq!(check(&report, "B1").pass, Some(false), "{}", report.text());
 }
 
+/// Requests a stripe, and reads of them, without and with the stripe cache.
 #[test]
 fn requests_per_stripe_are_those_of_the_table() {
     let count = |block, chunk| {
-        let requests = stripe::per_stripe(stripe::Layout { data: 5, chunk }, block);
-        (requests.reads + requests.writes, requests.reads)
+        let one = stripe::per_stripe(stripe::Layout { data: 5, chunk }, block);
+        (one.reads + one.writes, one.reads, one.writes + one.reads_cached, one.reads_cached)
     };
-    assert_eq!(count(1024, 512), (21.0, 10.0));
-    assert_eq!((count(2560, 512), count(640, 128), count(320, 64)), ((7.0, 0.0), (7.0, 0.0), (7.0, 0.0)));
-    assert_eq!((count(1024, 128).0, count(1024, 64).0, count(4096, 512).0), (10.5, 8.75, 10.5));
+    assert_eq!(count(1024, 512), (21.0, 10.0, 14.5, 3.5));
+    for (block, chunk) in [(2560, 512), (640, 128), (320, 64), (5120, 512)] {
+        assert_eq!(count(block, chunk), (7.0, 0.0, 7.0, 0.0));
+    }
+    assert_eq!(count(1024, 128), (10.5, 2.5, 9.25, 1.25));
+    assert_eq!(count(1024, 64), (8.75, 1.25, 8.125, 0.625));
+    assert_eq!(count(4096, 512), (10.5, 2.5, 9.25, 1.25));
+    assert_eq!(count(64, 512), (280.0, 195.0, 89.875, 4.875));
 }
 
 /// What a crash in the middle leaves is what the policies say of themselves.

@@ -182,3 +182,6 @@ pub(super) fn unknown_form() -> String {
          messages, and not what blkparse prints without -f, -F or -O: convert it to one of these"
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,6 @@ mod blkparse;
 mod fio;
 pub mod generate;
 mod import;
-#[cfg(test)]
-mod import_tests;
 mod messages;
 mod parse;
 #[cfg(test)]

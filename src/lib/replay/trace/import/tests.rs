@@ -1,6 +1,6 @@
 //! What importers take from a recording, what they don't, and what they say.
 
-use super::*;
+use super::super::*;
 
 fn options(map: &[&str]) -> ImportOptions {
     let map = map.iter().map(|text| Mapping::parse(text).unwrap()).collect();
