@@ -1,14 +1,18 @@
 //! A resync against normal requests at a two-sided barrier, under different throttles.
 
-use super::check::{Check, Kind, number};
-use super::{Report, ScenarioError, Settings};
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use report::run;
+
 use crate::replay::engine::{Cond, Engine, Env, Ns, Program, Step, World};
 use crate::replay::policy::Turn;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Requests of the mkfs.
 const REQUESTS: u64 = 20_000;
-/// The most resync requests that may have raised the barrier.
+/// With so many resync requests that have raised the barrier, none is sent.
 const RAISED_MAX: u64 = 32;
 /// Normal requests may pass a raised barrier within this time.
 const WINDOW: Ns = 50_000_000;
@@ -18,9 +22,6 @@ const OLD_PAUSE: Ns = 500_000_000;
 const WAKE: Ns = 5_000;
 /// The same for the resync by its own request.
 const OWN_WAKE: Ns = 2_000;
-
-/// Sending one request. With a wake of 5 us two requests pass before the resync runs again, as was reported.
-const SUBMIT: Ns = 4_000;
 
 const SUBMITTER: Cond = 0;
 const RESYNC: Cond = 1;
@@ -41,14 +42,30 @@ pub struct Barrier {
     pub kappa: f64,
     /// Normal requests under way at once.
     pub depth: u64,
+    /// After so many requests all have to be done before there are more; 0 is never.
+    pub sync_every: u64,
+    /// Sending a request. From more than half of a wake up to a whole one, two requests pass before the resync runs.
+    pub submit: Ns,
+    /// The resync is told when nobody waits any more, not only when a request is done.
+    pub told: bool,
     /// Whether there is a resync.
     pub resync: bool,
 }
 
 impl Default for Barrier {
     fn default() -> Self {
-        let (turn, window, old_speed) = (Turn::AtOnce, false, false);
-        Barrier { turn, window, old_speed, request: 100_000, kappa: 28.0, depth: 32, resync: true }
+        Barrier {
+            turn: Turn::AtOnce,
+            window: false,
+            old_speed: false,
+            request: 100_000,
+            kappa: 28.0,
+            depth: 32,
+            sync_every: 0,
+            submit: 4_000,
+            told: true,
+            resync: true,
+        }
     }
 }
 
@@ -58,6 +75,44 @@ impl Barrier {
         let turn = self.kappa * self.request as f64;
         ((turn * 0.4) as Ns, (turn * 0.3) as Ns)
     }
+}
+
+/// What happens, for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The mkfs has to wait at the barrier.
+    Waits,
+    /// One of its requests goes to the disks.
+    Passes,
+    /// One of its requests is done.
+    Done,
+    /// The resync raises the barrier.
+    Raises,
+    /// Its request goes to the disks.
+    Turn,
+    /// Its request is done, and the barrier falls.
+    Falls,
+    /// The resync stays away for so long because somebody waits.
+    Leaves(Ns),
+    /// The resync pauses for its speed.
+    Pauses(Ns),
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// How long the requests take.
+    pub time: Ns,
+    /// Turns of the resync.
+    pub turns: u64,
+    /// How many normal requests passed between two turns, and how often.
+    pub passed: BTreeMap<u64, u64>,
+    /// The longest that the mkfs waited at the barrier.
+    pub longest_wait: Ns,
+    /// How often the resync stayed away because somebody waited, and for how long in all.
+    pub left: (u64, Ns),
+    /// How often it paused for its speed, and for how long in all.
+    pub paused: (u64, Ns),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +131,20 @@ struct State {
     queue: VecDeque<Sort>,
     last_raise: Ns,
     done: u64,
-    turns: u64,
+    /// Normal requests since the last turn.
+    passed: u64,
+    run: Run,
+    /// What happened, as far as there is room.
+    record: Vec<(Ns, What)>,
+    record_max: usize,
+}
+
+impl State {
+    fn note(&mut self, now: Ns, what: What) {
+        if self.record.len() < self.record_max {
+            self.record.push((now, what));
+        }
+    }
 }
 
 impl World for State {
@@ -88,34 +156,44 @@ impl World for State {
 /// The mkfs.
 struct Submitter {
     sent: u64,
-    waits: bool,
+    /// Since when it has been waiting at the barrier.
+    waits: Option<Ns>,
 }
 
 impl Program<State> for Submitter {
     fn step(&mut self, state: &mut State, env: &mut Env<'_>) -> Step {
-        if self.sent < REQUESTS {
-            if state.in_flight >= state.rules.depth {
-                return Step::Wait(SUBMITTER);
+        if self.sent >= REQUESTS {
+            return Step::End;
+        }
+        let rules = state.rules;
+        let synchronous = rules.sync_every > 0 && self.sent.is_multiple_of(rules.sync_every);
+        if state.in_flight >= rules.depth || (synchronous && state.in_flight > 0) {
+            return Step::Wait(SUBMITTER);
+        }
+        let passes = rules.window && state.pending > 0 && env.now - state.last_raise < WINDOW;
+        if state.barrier > 0 && !passes {
+            if self.waits.is_none() {
+                self.waits = Some(env.now);
+                state.waiting += 1;
+                state.note(env.now, What::Waits);
             }
-            let passes = state.rules.window && state.pending > 0 && env.now - state.last_raise < WINDOW;
-            if state.barrier > 0 && !passes {
-                if !std::mem::replace(&mut self.waits, true) {
-                    state.waiting += 1;
-                }
-                return Step::Wait(SUBMITTER);
-            }
-            if std::mem::take(&mut self.waits) {
-                state.waiting -= 1;
+            return Step::Wait(SUBMITTER);
+        }
+        if let Some(since) = self.waits.take() {
+            state.waiting -= 1;
+            state.run.longest_wait = state.run.longest_wait.max(env.now - since);
+            if rules.told {
                 env.notify(RESYNC, WAKE);
             }
-            self.sent += 1;
-            state.pending += 1;
-            state.in_flight += 1;
-            state.queue.push_back(Sort::Normal);
-            env.notify(ARRAY, 0);
-            return Step::Cpu(SUBMIT);
         }
-        Step::End
+        self.sent += 1;
+        state.pending += 1;
+        state.in_flight += 1;
+        state.passed += 1;
+        state.queue.push_back(Sort::Normal);
+        state.note(env.now, What::Passes);
+        env.notify(ARRAY, 0);
+        Step::Cpu(rules.submit)
     }
 }
 
@@ -140,24 +218,31 @@ impl Program<State> for Resync {
                     self.stage = Stage::Raise;
                     let pause = state.rules.turn.pause(state.waiting as usize, env.now);
                     if pause > 0 {
+                        state.run.left = (state.run.left.0 + 1, state.run.left.1 + pause);
+                        state.note(env.now, What::Leaves(pause));
                         return Step::Sleep(pause);
                     }
                 }
                 Stage::Raise if state.waiting > 0 => return Step::Wait(RESYNC),
                 Stage::Raise => {
                     state.barrier += 1;
+                    state.note(env.now, What::Raises);
                     self.stage = Stage::Drain;
                 }
-                Stage::Drain if state.pending > 0 || state.barrier > RAISED_MAX => return Step::Wait(RESYNC),
+                Stage::Drain if state.pending > 0 || state.barrier >= RAISED_MAX => return Step::Wait(RESYNC),
                 Stage::Drain => {
                     state.last_raise = env.now;
-                    state.turns += 1;
+                    state.run.turns += 1;
+                    *state.run.passed.entry(std::mem::take(&mut state.passed)).or_default() += 1;
+                    state.note(env.now, What::Turn);
                     state.active += 1;
                     state.queue.push_back(Sort::Resync);
                     env.notify(ARRAY, 0);
                     self.stage = Stage::Speed;
                     if state.rules.old_speed {
                         self.stage = Stage::Turn;
+                        state.run.paused = (state.run.paused.0 + 1, state.run.paused.1 + OLD_PAUSE);
+                        state.note(env.now, What::Pauses(OLD_PAUSE));
                         return Step::Sleep(OLD_PAUSE);
                     }
                 }
@@ -181,6 +266,7 @@ impl Program<State> for Array {
                 state.pending -= 1;
                 state.in_flight -= 1;
                 state.done += 1;
+                state.note(env.now, What::Done);
                 env.notify(SUBMITTER, WAKE);
                 env.notify(RESYNC, WAKE);
             }
@@ -189,7 +275,9 @@ impl Program<State> for Array {
                 state.active -= 1;
                 env.notify(RESYNC, OWN_WAKE);
                 state.barrier -= 1;
+                state.note(env.now, What::Falls);
                 env.notify(SUBMITTER, WAKE);
+                env.notify(RESYNC, WAKE);
             }
             None => {}
         }
@@ -203,8 +291,13 @@ impl Program<State> for Array {
     }
 }
 
-/// How long the requests take, in nanoseconds, and how many turns the resync had.
-pub fn simulate(rules: Barrier) -> (Ns, u64) {
+/// Runs the mkfs to its end.
+pub fn simulate(rules: Barrier) -> Run {
+    recorded(rules, 0).0
+}
+
+/// The same, with the first things that happened.
+pub fn recorded(rules: Barrier, record_max: usize) -> (Run, Vec<(Ns, What)>) {
     let state = State {
         rules,
         barrier: 0,
@@ -215,91 +308,24 @@ pub fn simulate(rules: Barrier) -> (Ns, u64) {
         queue: VecDeque::new(),
         last_raise: 0,
         done: 0,
-        turns: 0,
+        passed: 0,
+        run: Run::default(),
+        record: Vec::new(),
+        record_max,
     };
     let mut engine = Engine::new(state, &[], 3, WAKE);
-    engine.add(Box::new(Submitter { sent: 0, waits: false }), 0);
+    engine.add(Box::new(Submitter { sent: 0, waits: None }), 0);
     if rules.resync {
         engine.add(Box::new(Resync { stage: Stage::Turn }), 0);
     }
     engine.add(Box::new(Array { current: None, last: Sort::Normal }), 0);
-    let end = engine.run(Ns::MAX / 2);
-    (end, engine.world.turns)
+    let time = engine.run(Ns::MAX / 2);
+    let State { run, record, .. } = engine.world;
+    (Run { time, ..run }, record)
 }
 
 /// Time with a resync over time without.
-fn slower(rules: Barrier) -> f64 {
-    let (calm, _) = simulate(Barrier { resync: false, ..rules });
-    simulate(rules).0 as f64 / calm as f64
-}
-
-const MS: Ns = 1_000_000;
-
-/// Policies: name and rules.
-fn policies(base: Barrier) -> Vec<(&'static str, Barrier)> {
-    let turn = |turn| Barrier { turn, ..base };
-    vec![
-        ("none", base),
-        ("tick, HZ 100", turn(Turn::Tick(10 * MS))),
-        ("tick, HZ 250", turn(Turn::Tick(4 * MS))),
-        ("tick, HZ 300", turn(Turn::Tick(10 * MS / 3))),
-        ("tick, HZ 1000", turn(Turn::Tick(MS))),
-        ("sleep(100ms)", turn(Turn::SleepIfWaiting(100 * MS))),
-        ("sleep(1s)", turn(Turn::SleepIfWaiting(1000 * MS))),
-        ("window(HZ/20)", Barrier { window: true, ..base }),
-        ("old-speed", Barrier { old_speed: true, ..base }),
-    ]
-}
-
-/// The whole scenario.
-///
-/// # Errors
-/// Never.
-pub fn run(settings: &Settings) -> Result<Report, ScenarioError> {
-    let base = Barrier { kappa: settings.kappa, ..Barrier::default() };
-    let reported = ["1200", "-", "136", "136", "136", "as 1 s", "80", "80", "as before"];
-    let mut table = vec![["policy", "mkfs s", "ratio", "resync MB/s", "reported s"].map(String::from).to_vec()];
-    let mut ratios = Vec::new();
-    let (calm, _) = simulate(Barrier { resync: false, ..base });
-    for ((name, rules), reported) in policies(base).into_iter().zip(reported) {
-        let (time, turns) = simulate(rules);
-        let ratio = time as f64 / calm as f64;
-        let resync = turns as f64 * 65_536.0 / 1e6 / (time as f64 / 1e9);
-        ratios.push(ratio);
-        table.push(vec![name.into(), number(ratio * 80.0), number(ratio), number(resync), reported.into()]);
-    }
-    let [none, _, tick250, _, tick1000, sleep, long_sleep, window, old] = ratios[..] else { return Ok(empty(table)) };
-    let fast = slower(Barrier { kappa: 3.0, ..base });
-    let single = slower(Barrier { depth: 1, window: true, ..base });
-    let check = |id: &str, what: &str, reported: &str, kind, values: &[f64], band| {
-        Check::ratios(id, what, reported, kind, values, band)
-    };
-    let calm_ones = [sleep, long_sleep, old];
-    let others = calm_ones.into_iter().chain([window]).fold(0.0, f64::max);
-    let order = none / tick250 > 4.0 && tick250 > others && tick1000 > others;
-    let checks = vec![
-        check("B1", "none / calm", "15.0", Kind::Fitted, &[none], (8.0, 25.0)),
-        check("B2", "tick / calm, HZ 250 and 1000, depth 32", "1.70", Kind::Ratio, &[tick250, tick1000], (1.3, 2.1)),
-        check("B3", "sleep(100ms), sleep(1s), old-speed / calm", "1.0", Kind::Ratio, &calm_ones, (0.98, 1.10)),
-        check("B4", "window / calm", "1.0", Kind::Ratio, &[window], (0.98, 1.12)),
-        Check::holds(
-            "B5",
-            "none >> tick > window, sleep, old-speed",
-            "holds",
-            format!("none/tick {}", number(none / tick250)),
-            "none/tick > 4",
-            order,
-        ),
-        check("B6", "kappa 3: none / calm", "not so significant", Kind::Ratio, &[fast], (1.5, 4.0)),
-    ];
-    let notes = vec![
-        format!("kappa {} is fitted to the first row; the depth of 32 is assumed and has weight", settings.kappa),
-        format!("assumed: {} us to send a request, {} us to wake", SUBMIT / 1000, WAKE / 1000),
-        format!("prediction: with one request in flight the window cannot help: {} times slower", number(single)),
-    ];
-    Ok(Report { name: "barrier", table, notes, checks })
-}
-
-fn empty(table: Vec<Vec<String>>) -> Report {
-    Report { name: "barrier", table, notes: Vec::new(), checks: Vec::new() }
+pub fn slower(rules: Barrier) -> f64 {
+    let calm = simulate(Barrier { resync: false, ..rules });
+    simulate(rules).time as f64 / calm.time as f64
 }
