@@ -10,8 +10,12 @@ use crate::base::{Random, ThinId};
 use crate::block::memory::MemorySource;
 use crate::pdata::overlay::{How, Used};
 use crate::replay::costs::Costs;
-use crate::replay::pool::{Event, Verb, When};
+use crate::replay::policy::Policy;
+use crate::replay::pool::verb::List;
+use crate::replay::pool::{self, Event, RunOptions, StreamStart, Verb, When};
+use crate::replay::save::save;
 use crate::thin::generate::{GenerateOptions, generate};
+use crate::thin::live::Base;
 use std::collections::HashSet;
 
 /// Sectors of a block: 64 KiB.
@@ -22,6 +26,8 @@ const DATA: f64 = 75.0;
 const SIZES: [u64; 7] = [8, 16, 32, 64, 128, 256, 512];
 /// Requests of a load: 1 GiB in blocks of 64 KiB.
 const REQUESTS: u64 = 16_384;
+/// Blocks of the metadata devices.
+const IMAGE_BLOCKS: u64 = 20_000;
 
 /// Misses of a least-recently-used cache of every size, from one pass.
 #[derive(Clone, Debug, Default)]
@@ -85,20 +91,51 @@ impl MissCurve {
     }
 }
 
-/// Devices with so many blocks each, in leaves that are half full.
-fn image(devices: u64, mappings: u64) -> Result<MemorySource, ScenarioError> {
-    let mut image = MemorySource::new(20_000);
+/// Devices with so many blocks each, all mapped, as filling them in order leaves them: leaves are half full.
+fn image(devices: u64, mappings: u64, settings: &Settings) -> Result<MemorySource, ScenarioError> {
+    let mut empty = MemorySource::new(IMAGE_BLOCKS);
     let options = GenerateOptions {
         data_block_size: BLOCK as u32,
         nr_data_blocks: Some(400_000),
-        devices,
-        mappings,
-        run_length: 256,
-        leaf_fill: 50..=50,
+        devices: 0,
+        mappings: 0,
         ..GenerateOptions::default()
     };
-    generate(&mut image, &options)?;
-    Ok(image)
+    generate(&mut empty, &options)?;
+    if devices == 0 {
+        return Ok(empty);
+    }
+    let base = Base::open(&empty)?;
+    let fill = |dev: u64| {
+        let writes = (0..mappings).map(move |block| write(ThinId(dev), block));
+        std::iter::once(event(Verb::Create { dev: ThinId(dev) })).chain(writes)
+    };
+    let options = RunOptions::new(Policy::coarse(), settings.costs.clone());
+    let mut outcome = pool::run(&base, vec![load((1..=devices).flat_map(fill).collect())], &options)?;
+    let mut filled = MemorySource::new(IMAGE_BLOCKS);
+    save(&mut outcome.pool, &mut filled)?;
+    Ok(filled)
+}
+
+/// The requests of a load, eight at once.
+fn load<'a>(events: Vec<Event>) -> StreamStart<'a> {
+    StreamStart { name: "load".into(), depth: Some(8), feed: Box::new(List::new(events)), foreground: true }
+}
+
+/// The pools that the loads run on.
+struct Images {
+    empty: MemorySource,
+    /// Four devices of 1 GiB.
+    several: MemorySource,
+    /// One of 10 GiB.
+    large: MemorySource,
+}
+
+impl Images {
+    fn new(settings: &Settings) -> Result<Images, ScenarioError> {
+        let (several, large) = rayon::join(|| image(4, REQUESTS, settings), || image(1, 10 * REQUESTS, settings));
+        Ok(Images { empty: image(0, 0, settings)?, several: several?, large: large? })
+    }
 }
 
 fn event(verb: Verb) -> Event {
@@ -130,8 +167,9 @@ fn shuffled(limit: u64) -> Vec<u64> {
 /// # Errors
 /// Where an image can't be made or the pool fails.
 pub fn run(settings: &Settings) -> Result<Report, ScenarioError> {
-    let curves = curves::all(settings)?;
-    let rules = rules::all(settings)?;
+    let images = Images::new(settings)?;
+    let curves = curves::all(&images, settings)?;
+    let rules = rules::all(&images, settings)?;
     let miss = settings.costs.miss;
     let speed = |curve: &MissCurve, size| curves::rate(curve.misses(size), miss);
     let same: Vec<f64> = curves[..4].iter().map(|(_, curve)| speed(curve, 512) / speed(curve, 64)).collect();

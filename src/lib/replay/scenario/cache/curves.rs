@@ -2,20 +2,18 @@
 
 use super::super::check::number;
 use super::super::{ScenarioError, Settings};
-use super::{BLOCK, DATA, MissCurve, REQUESTS, SIZES, costs, event, image, write};
+use super::{BLOCK, DATA, Images, MissCurve, REQUESTS, SIZES, costs, event, load, write};
 use crate::base::{Random, ThinId};
 use crate::replay::policy::Policy;
-use crate::replay::pool::verb::List;
-use crate::replay::pool::{self, Outcome, RunOptions, StreamStart, Verb};
+use crate::replay::pool::{self, Outcome, RunOptions, Verb};
 use crate::thin::live::Base;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 
 /// A load: what is made ready, and what is written.
 pub(super) struct Load {
     name: &'static str,
-    /// Devices that there are, and blocks of each.
-    devices: u64,
-    mappings: u64,
+    /// The pool that it runs on.
+    on: On,
     /// What is written to: a new device, one that is there, a new snapshot of one, or that and three others.
     to: To,
     /// Blocks are taken at random out of so many; 0 takes them in order.
@@ -34,26 +32,31 @@ enum To {
 
 const GIB: u64 = 16_384;
 
-const fn load(name: &'static str, mappings: u64, to: To, random: u64, said: Option<[f64; 7]>) -> Load {
-    Load { name, devices: if mappings == 0 { 0 } else { 4 }, mappings, to, random, said }
+/// A pool of [`Images`].
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    Empty,
+    Several,
+    Large,
+}
+
+const fn of(name: &'static str, on: On, to: To, random: u64, said: Option<[f64; 7]>) -> Load {
+    Load { name, on, to, random, said }
 }
 
 /// What was said of random writes over 10 GiB.
 const FAR_SAID: [f64; 7] = [2.97, 1.66, 1.65, 1.63, 1.60, 1.54, 1.44];
 
 const LOADS: [Load; 9] = [
-    load("unprovisioned", 0, To::New, 0, None),
-    load("provisioned", GIB, To::Mapped(1), 0, None),
-    load("new snapshot, all shared", GIB, To::Snapshot, 0, None),
-    load("old snapshot, none shared", GIB, To::Mapped(2), 0, None),
-    load("several devices, random", GIB, To::Several, GIB, None),
-    load("new snapshot of 1 GiB", GIB, To::Snapshot, 0, Some([0.031, 0.025, 0.025, 0.023, 0.023, 0.023, 0.017])),
-    Load {
-        devices: 1,
-        ..load("of 10 GiB", 10 * GIB, To::Snapshot, 0, Some([0.031, 0.024, 0.024, 0.023, 0.023, 0.023, 0.023]))
-    },
-    load("of 1 GiB, random", GIB, To::Snapshot, GIB, Some([1.32, 1.04, 0.93, 0.71, 0.31, 0.13, 0.12])),
-    Load { devices: 1, ..load("of 10 GiB, random", 10 * GIB, To::Snapshot, 10 * GIB, Some(FAR_SAID)) },
+    of("unprovisioned", On::Empty, To::New, 0, None),
+    of("provisioned", On::Several, To::Mapped(1), 0, None),
+    of("new snapshot, all shared", On::Several, To::Snapshot, 0, None),
+    of("old snapshot, none shared", On::Several, To::Mapped(2), 0, None),
+    of("several devices, random", On::Several, To::Several, GIB, None),
+    of("new snapshot of 1 GiB", On::Several, To::Snapshot, 0, Some([0.031, 0.025, 0.025, 0.023, 0.023, 0.023, 0.017])),
+    of("of 10 GiB", On::Large, To::Snapshot, 0, Some([0.031, 0.024, 0.024, 0.023, 0.023, 0.023, 0.023])),
+    of("of 1 GiB, random", On::Several, To::Snapshot, GIB, Some([1.32, 1.04, 0.93, 0.71, 0.31, 0.13, 0.12])),
+    of("of 10 GiB, random", On::Large, To::Snapshot, 10 * GIB, Some(FAR_SAID)),
 ];
 
 /// The load over several devices, in the list of them.
@@ -64,9 +67,13 @@ const NEW: ThinId = ThinId(9);
 
 impl Load {
     /// Runs it and gives the curve of the metadata blocks that it used.
-    fn curve(&self, settings: &Settings) -> Result<MissCurve, ScenarioError> {
-        let source = image(self.devices, self.mappings)?;
-        let base = Base::open(&source)?;
+    fn curve(&self, images: &Images, settings: &Settings) -> Result<MissCurve, ScenarioError> {
+        let source = match self.on {
+            On::Empty => &images.empty,
+            On::Several => &images.several,
+            On::Large => &images.large,
+        };
+        let base = Base::open(source)?;
         let mut events = Vec::new();
         match self.to {
             To::New => events.push(event(Verb::Create { dev: NEW })),
@@ -84,16 +91,14 @@ impl Load {
             events.push(write(dev, block));
         }
         let options = RunOptions { log_touches: true, ..RunOptions::new(Policy::coarse(), costs(settings)) };
-        let feed = Box::new(List::new(events));
-        let start = StreamStart { name: "load".into(), depth: Some(8), feed, foreground: true };
-        let outcome: Outcome<'_> = pool::run(&base, vec![start], &options)?;
+        let outcome: Outcome<'_> = pool::run(&base, vec![load(events)], &options)?;
         Ok(MissCurve::of(&outcome.touches.log.unwrap_or_default()))
     }
 }
 
 /// The curves of all loads.
-pub(super) fn all(settings: &Settings) -> Result<Vec<(&'static Load, MissCurve)>, ScenarioError> {
-    LOADS.par_iter().map(|load| Ok((load, load.curve(settings)?))).collect()
+pub(super) fn all(images: &Images, settings: &Settings) -> Result<Vec<(&'static Load, MissCurve)>, ScenarioError> {
+    LOADS.par_iter().map(|load| Ok((load, load.curve(images, settings)?))).collect()
 }
 
 /// MB/s with so many misses.

@@ -3,12 +3,11 @@
 use super::super::check::{Check, number};
 use super::super::{ScenarioError, Settings, columns};
 use super::curves::with_misses;
-use super::{REQUESTS, costs, event, image, shuffled, write};
+use super::{Images, REQUESTS, costs, event, load, shuffled, write};
 use crate::base::ThinId;
 use crate::replay::cache::{CacheRules, CacheStats};
 use crate::replay::policy::Policy;
-use crate::replay::pool::verb::List;
-use crate::replay::pool::{self, Event, Outcome, RunOptions, StreamStart, Verb};
+use crate::replay::pool::{self, Event, Outcome, RunOptions, Verb};
 use crate::thin::live::Base;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
@@ -68,16 +67,13 @@ fn on_the_clock(
 ) -> Result<(f64, CacheStats), ScenarioError> {
     let policy = Policy::parse(policy).unwrap_or_else(|_| Policy::coarse());
     let options = RunOptions { cache: CacheRules::parse(rules).ok(), ..RunOptions::new(policy, costs(settings)) };
-    let feed = Box::new(List::new(several(random)));
-    let start = StreamStart { name: "load".into(), depth: Some(8), feed, foreground: true };
-    let outcome: Outcome<'_> = pool::run(base, vec![start], &options)?;
+    let outcome: Outcome<'_> = pool::run(base, vec![load(several(random))], &options)?;
     Ok((outcome.rate() / 1e6, outcome.cache.unwrap_or_default()))
 }
 
 /// Every rule, in order and at random.
-pub(super) fn all(settings: &Settings) -> Result<Vec<Row>, ScenarioError> {
-    let source = image(4, REQUESTS)?;
-    let base = Base::open(&source)?;
+pub(super) fn all(images: &Images, settings: &Settings) -> Result<Vec<Row>, ScenarioError> {
+    let base = Base::open(&images.several)?;
     let run = |(rules, policy): (&'static str, &'static str)| {
         let ordered = on_the_clock(&base, (rules, policy), false, settings)?;
         let mixed = on_the_clock(&base, (rules, policy), true, settings)?;
