@@ -1,15 +1,18 @@
 //! A resync against normal requests at a two-sided barrier, under different throttles.
 
-use super::check::{Check, Kind, number};
-use super::{Report, ScenarioError, Settings};
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use report::run;
+
 use crate::replay::engine::{Cond, Engine, Env, Ns, Program, Step, World};
 use crate::replay::policy::Turn;
-use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Requests of the mkfs.
 const REQUESTS: u64 = 20_000;
-/// The most resync requests that may have raised the barrier.
+/// With so many resync requests that have raised the barrier, none is sent.
 const RAISED_MAX: u64 = 32;
 /// Normal requests may pass a raised barrier within this time.
 const WINDOW: Ns = 50_000_000;
@@ -19,9 +22,6 @@ const OLD_PAUSE: Ns = 500_000_000;
 const WAKE: Ns = 5_000;
 /// The same for the resync by its own request.
 const OWN_WAKE: Ns = 2_000;
-
-/// Sending one request. With a wake of 5 us two requests pass before the resync runs again, as was reported.
-const SUBMIT: Ns = 4_000;
 
 const SUBMITTER: Cond = 0;
 const RESYNC: Cond = 1;
@@ -42,6 +42,12 @@ pub struct Barrier {
     pub kappa: f64,
     /// Normal requests under way at once.
     pub depth: u64,
+    /// After so many requests all have to be done before there are more; 0 is never.
+    pub sync_every: u64,
+    /// Sending a request. From more than half of a wake up to a whole one, two requests pass before the resync runs.
+    pub submit: Ns,
+    /// The resync is told when nobody waits any more, not only when a request is done.
+    pub told: bool,
     /// Whether there is a resync.
     pub resync: bool,
     /// After so many requests the submitter waits until all are done; 0 is never.
@@ -50,8 +56,18 @@ pub struct Barrier {
 
 impl Default for Barrier {
     fn default() -> Self {
-        let (turn, window, old_speed) = (Turn::AtOnce, false, false);
-        Barrier { turn, window, old_speed, request: 100_000, kappa: 28.0, depth: 32, resync: true, sync: 0 }
+        Barrier {
+            turn: Turn::AtOnce,
+            window: false,
+            old_speed: false,
+            request: 100_000,
+            kappa: 28.0,
+            depth: 32,
+            sync_every: 0,
+            submit: 4_000,
+            told: true,
+            resync: true,
+        }
     }
 }
 
@@ -61,6 +77,44 @@ impl Barrier {
         let turn = self.kappa * self.request as f64;
         ((turn * 0.4) as Ns, (turn * 0.3) as Ns)
     }
+}
+
+/// What happens, for a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The mkfs has to wait at the barrier.
+    Waits,
+    /// One of its requests goes to the disks.
+    Passes,
+    /// One of its requests is done.
+    Done,
+    /// The resync raises the barrier.
+    Raises,
+    /// Its request goes to the disks.
+    Turn,
+    /// Its request is done, and the barrier falls.
+    Falls,
+    /// The resync stays away for so long because somebody waits.
+    Leaves(Ns),
+    /// The resync pauses for its speed.
+    Pauses(Ns),
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// How long the requests take.
+    pub time: Ns,
+    /// Turns of the resync.
+    pub turns: u64,
+    /// How many normal requests passed between two turns, and how often.
+    pub passed: BTreeMap<u64, u64>,
+    /// The longest that the mkfs waited at the barrier.
+    pub longest_wait: Ns,
+    /// How often the resync stayed away because somebody waited, and for how long in all.
+    pub left: (u64, Ns),
+    /// How often it paused for its speed, and for how long in all.
+    pub paused: (u64, Ns),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +133,20 @@ struct State {
     queue: VecDeque<Sort>,
     last_raise: Ns,
     done: u64,
-    turns: u64,
-    /// Normal requests since the last turn of the resync, and how often there were so many in a turn.
+    /// Normal requests since the last turn.
     passed: u64,
-    per_turn: BTreeMap<u64, u64>,
-    longest_wait: Ns,
+    run: Run,
+    /// What happened, as far as there is room.
+    record: Vec<(Ns, What)>,
+    record_max: usize,
+}
+
+impl State {
+    fn note(&mut self, now: Ns, what: What) {
+        if self.record.len() < self.record_max {
+            self.record.push((now, what));
+        }
+    }
 }
 
 impl World for State {
@@ -95,42 +158,44 @@ impl World for State {
 /// The mkfs.
 struct Submitter {
     sent: u64,
-    /// Since when it waits at the barrier.
+    /// Since when it has been waiting at the barrier.
     waits: Option<Ns>,
-    /// It waits until all that it has sent is done.
-    syncs: bool,
 }
 
 impl Program<State> for Submitter {
     fn step(&mut self, state: &mut State, env: &mut Env<'_>) -> Step {
-        if self.sent < REQUESTS {
-            self.syncs &= state.in_flight > 0;
-            if self.syncs || state.in_flight >= state.rules.depth {
-                return Step::Wait(SUBMITTER);
+        if self.sent >= REQUESTS {
+            return Step::End;
+        }
+        let rules = state.rules;
+        let synchronous = rules.sync_every > 0 && self.sent.is_multiple_of(rules.sync_every);
+        if state.in_flight >= rules.depth || (synchronous && state.in_flight > 0) {
+            return Step::Wait(SUBMITTER);
+        }
+        let passes = rules.window && state.pending > 0 && env.now - state.last_raise < WINDOW;
+        if state.barrier > 0 && !passes {
+            if self.waits.is_none() {
+                self.waits = Some(env.now);
+                state.waiting += 1;
+                state.note(env.now, What::Waits);
             }
-            let passes = state.rules.window && state.pending > 0 && env.now - state.last_raise < WINDOW;
-            if state.barrier > 0 && !passes {
-                if self.waits.is_none() {
-                    self.waits = Some(env.now);
-                    state.waiting += 1;
-                }
-                return Step::Wait(SUBMITTER);
-            }
-            if let Some(since) = self.waits.take() {
-                state.longest_wait = state.longest_wait.max(env.now - since);
-                state.waiting -= 1;
+            return Step::Wait(SUBMITTER);
+        }
+        if let Some(since) = self.waits.take() {
+            state.waiting -= 1;
+            state.run.longest_wait = state.run.longest_wait.max(env.now - since);
+            if rules.told {
                 env.notify(RESYNC, WAKE);
             }
-            self.sent += 1;
-            self.syncs = state.rules.sync > 0 && self.sent.is_multiple_of(state.rules.sync);
-            state.passed += 1;
-            state.pending += 1;
-            state.in_flight += 1;
-            state.queue.push_back(Sort::Normal);
-            env.notify(ARRAY, 0);
-            return Step::Cpu(SUBMIT);
         }
-        Step::End
+        self.sent += 1;
+        state.pending += 1;
+        state.in_flight += 1;
+        state.passed += 1;
+        state.queue.push_back(Sort::Normal);
+        state.note(env.now, What::Passes);
+        env.notify(ARRAY, 0);
+        Step::Cpu(rules.submit)
     }
 }
 
@@ -155,25 +220,31 @@ impl Program<State> for Resync {
                     self.stage = Stage::Raise;
                     let pause = state.rules.turn.pause(state.waiting as usize, env.now);
                     if pause > 0 {
+                        state.run.left = (state.run.left.0 + 1, state.run.left.1 + pause);
+                        state.note(env.now, What::Leaves(pause));
                         return Step::Sleep(pause);
                     }
                 }
                 Stage::Raise if state.waiting > 0 => return Step::Wait(RESYNC),
                 Stage::Raise => {
                     state.barrier += 1;
+                    state.note(env.now, What::Raises);
                     self.stage = Stage::Drain;
                 }
-                Stage::Drain if state.pending > 0 || state.barrier > RAISED_MAX => return Step::Wait(RESYNC),
+                Stage::Drain if state.pending > 0 || state.barrier >= RAISED_MAX => return Step::Wait(RESYNC),
                 Stage::Drain => {
                     state.last_raise = env.now;
-                    state.turns += 1;
-                    *state.per_turn.entry(std::mem::take(&mut state.passed)).or_default() += 1;
+                    state.run.turns += 1;
+                    *state.run.passed.entry(std::mem::take(&mut state.passed)).or_default() += 1;
+                    state.note(env.now, What::Turn);
                     state.active += 1;
                     state.queue.push_back(Sort::Resync);
                     env.notify(ARRAY, 0);
                     self.stage = Stage::Speed;
                     if state.rules.old_speed {
                         self.stage = Stage::Turn;
+                        state.run.paused = (state.run.paused.0 + 1, state.run.paused.1 + OLD_PAUSE);
+                        state.note(env.now, What::Pauses(OLD_PAUSE));
                         return Step::Sleep(OLD_PAUSE);
                     }
                 }
@@ -197,6 +268,7 @@ impl Program<State> for Array {
                 state.pending -= 1;
                 state.in_flight -= 1;
                 state.done += 1;
+                state.note(env.now, What::Done);
                 env.notify(SUBMITTER, WAKE);
                 env.notify(RESYNC, WAKE);
             }
@@ -205,7 +277,9 @@ impl Program<State> for Array {
                 state.active -= 1;
                 env.notify(RESYNC, OWN_WAKE);
                 state.barrier -= 1;
+                state.note(env.now, What::Falls);
                 env.notify(SUBMITTER, WAKE);
+                env.notify(RESYNC, WAKE);
             }
             None => {}
         }
@@ -219,21 +293,13 @@ impl Program<State> for Array {
     }
 }
 
-/// What came of a run.
-#[derive(Clone, Debug, Default)]
-pub struct Shown {
-    /// How long the requests took, in nanoseconds.
-    pub time: Ns,
-    /// Turns of the resync.
-    pub turns: u64,
-    /// How often so many requests passed between two turns.
-    pub per_turn: BTreeMap<u64, u64>,
-    /// The longest wait at the barrier, in nanoseconds.
-    pub longest_wait: Ns,
+/// Runs the mkfs to its end.
+pub fn simulate(rules: Barrier) -> Run {
+    recorded(rules, 0).0
 }
 
-/// Runs the mkfs beside the resync.
-pub fn simulate(rules: Barrier) -> Shown {
+/// The same, with the first things that happened.
+pub fn recorded(rules: Barrier, record_max: usize) -> (Run, Vec<(Ns, What)>) {
     let state = State {
         rules,
         barrier: 0,
@@ -244,163 +310,26 @@ pub fn simulate(rules: Barrier) -> Shown {
         queue: VecDeque::new(),
         last_raise: 0,
         done: 0,
-        turns: 0,
         passed: 0,
-        per_turn: BTreeMap::new(),
-        longest_wait: 0,
+        run: Run::default(),
+        record: Vec::new(),
+        record_max,
     };
     let mut engine = Engine::new(state, &[], 3, WAKE);
-    engine.add(Box::new(Submitter { sent: 0, waits: None, syncs: false }), 0);
+    engine.add(Box::new(Submitter { sent: 0, waits: None }), 0);
     if rules.resync {
         engine.add(Box::new(Resync { stage: Stage::Turn }), 0);
     }
     engine.add(Box::new(Array { current: None, last: Sort::Normal }), 0);
     let time = engine.run(Ns::MAX / 2);
-    let State { turns, per_turn, longest_wait, .. } = engine.world;
-    Shown { time, turns, per_turn, longest_wait }
+    let State { run, record, .. } = engine.world;
+    (Run { time, ..run }, record)
 }
 
 /// Time with a resync over time without.
-fn slower(rules: Barrier) -> f64 {
+pub fn slower(rules: Barrier) -> f64 {
     let calm = simulate(Barrier { resync: false, ..rules });
     simulate(rules).time as f64 / calm.time as f64
-}
-
-const MS: Ns = 1_000_000;
-
-/// Policies: name and rules.
-fn policies(base: Barrier) -> Vec<(&'static str, Barrier)> {
-    let turn = |turn| Barrier { turn, ..base };
-    vec![
-        ("none", base),
-        ("tick, HZ 100", turn(Turn::Tick(10 * MS))),
-        ("tick, HZ 250", turn(Turn::Tick(4 * MS))),
-        ("tick, HZ 300", turn(Turn::Tick(10 * MS / 3))),
-        ("tick, HZ 1000", turn(Turn::Tick(MS))),
-        ("sleep(100ms)", turn(Turn::SleepIfWaiting(100 * MS))),
-        ("sleep(1s)", turn(Turn::SleepIfWaiting(1000 * MS))),
-        ("window(HZ/20)", Barrier { window: true, ..base }),
-        ("old-speed", Barrier { old_speed: true, ..base }),
-    ]
-}
-
-/// How many requests pass between two turns: the commonest number, with its share.
-fn per_turn(turns: &BTreeMap<u64, u64>) -> String {
-    let all: u64 = turns.values().sum();
-    match turns.iter().max_by_key(|(passed, count)| (**count, **passed)) {
-        Some((passed, count)) if all > 0 => format!("{passed} in {:.0} %", *count as f64 * 100.0 / all as f64),
-        _ => "-".into(),
-    }
-}
-
-/// What hangs on the parameters that nobody reported: the time of a request, how many are under way, and the timer.
-fn cells(base: Barrier) -> Vec<String> {
-    let mut all = Vec::new();
-    for request in [50_000, 100_000, 200_000, 400_000] {
-        for depth in [2, 8, 32, 128] {
-            all.extend([100, 250, 1000].map(|hz| (Barrier { request, depth, ..base }, hz)));
-        }
-    }
-    let run = |(rules, hz): &(Barrier, u64)| {
-        let tick = slower(Barrier { turn: Turn::Tick(1_000_000_000 / hz), ..*rules });
-        let others = (*hz == 250).then(|| {
-            let window = slower(Barrier { window: true, ..*rules });
-            let sleep = slower(Barrier { turn: Turn::SleepIfWaiting(100 * MS), ..*rules });
-            (slower(*rules), window.max(sleep))
-        });
-        (rules.depth, *hz, tick, others)
-    };
-    let shown: Vec<_> = all.par_iter().map(run).collect();
-    let range = |ticks: Vec<f64>| {
-        let (least, most) = ticks.iter().fold((f64::INFINITY, 0.0_f64), |(l, m), tick| (l.min(*tick), m.max(*tick)));
-        format!("{} to {} in {} cells", number(least), number(most), ticks.len())
-    };
-    let ticks = |of: &dyn Fn(u64, u64) -> bool| {
-        range(shown.iter().filter(|(depth, hz, ..)| of(*depth, *hz)).map(|(_, _, tick, _)| *tick).collect())
-    };
-    let orders: Vec<bool> = shown
-        .iter()
-        .filter_map(|(_, _, tick, others)| others.map(|(none, calm)| none >= *tick && *tick > calm))
-        .collect();
-    vec![
-        "sensitivity: requests of 0.05 to 0.4 ms, 2 to 128 under way, HZ 100, 250 and 1000".into(),
-        format!(
-            "tick / calm: {}; with 32 under way, HZ 250 or 1000: {}",
-            ticks(&|_, _| true),
-            ticks(&|depth, hz| depth == 32 && hz > 100)
-        ),
-        format!(
-            "none >= tick > sleep(100ms) and window holds in {} of {} cells at HZ 250",
-            orders.iter().filter(|holds| **holds).count(),
-            orders.len()
-        ),
-    ]
-}
-
-/// The whole scenario.
-///
-/// # Errors
-/// Never.
-pub fn run(settings: &Settings) -> Result<Report, ScenarioError> {
-    let base = Barrier { kappa: settings.kappa, ..Barrier::default() };
-    let reported = ["1200", "-", "136", "136", "136", "as 1 s", "80", "80", "as before"];
-    let head = ["policy", "mkfs s", "ratio", "resync MB/s", "passed a turn", "longest wait ms", "reported s"];
-    let mut table = vec![head.map(String::from).to_vec()];
-    let mut ratios = Vec::new();
-    let calm = simulate(Barrier { resync: false, ..base }).time;
-    for ((name, rules), reported) in policies(base).into_iter().zip(reported) {
-        let shown = simulate(rules);
-        let ratio = shown.time as f64 / calm as f64;
-        let resync = shown.turns as f64 * 65_536.0 / 1e6 / (shown.time as f64 / 1e9);
-        ratios.push(ratio);
-        table.push(vec![
-            name.into(),
-            number(ratio * 80.0),
-            number(ratio),
-            number(resync),
-            per_turn(&shown.per_turn),
-            number(shown.longest_wait as f64 / 1e6),
-            reported.into(),
-        ]);
-    }
-    let [none, _, tick250, _, tick1000, sleep, long_sleep, windowed, old] = ratios[..] else { return Ok(empty(table)) };
-    let fast = slower(Barrier { kappa: 3.0, ..base });
-    let window = |depth, sync| slower(Barrier { depth, sync, window: true, ..base });
-    let (single, synchronous) = (window(1, 0), window(32, 8));
-    let check = |id: &str, what: &str, reported: &str, kind, values: &[f64], band| {
-        Check::ratios(id, what, reported, kind, values, band)
-    };
-    let calm_ones = [sleep, long_sleep, old];
-    let others = calm_ones.into_iter().chain([windowed]).fold(0.0, f64::max);
-    let order = none / tick250 > 4.0 && tick250 > others && tick1000 > others;
-    let checks = vec![
-        check("B1", "none / calm", "15.0", Kind::Fitted, &[none], (8.0, 25.0)),
-        check("B2", "tick / calm, HZ 250 and 1000, depth 32", "1.70", Kind::Ratio, &[tick250, tick1000], (1.3, 2.1)),
-        check("B3", "sleep(100ms), sleep(1s), old-speed / calm", "1.0", Kind::Ratio, &calm_ones, (0.98, 1.10)),
-        check("B4", "window / calm", "1.0", Kind::Ratio, &[windowed], (0.98, 1.12)),
-        Check::holds(
-            "B5",
-            "none >> tick > window, sleep, old-speed",
-            "holds",
-            format!("none/tick {}", number(none / tick250)),
-            "none/tick > 4",
-            order,
-        ),
-        check("B6", "kappa 3: none / calm", "not so significant", Kind::Ratio, &[fast], (1.5, 4.0)),
-    ];
-    let notes = vec![
-        format!("kappa {} is fitted to the first row; the depth of 32 is assumed and has weight", settings.kappa),
-        format!("assumed: {} us to send a request, {} us to wake", SUBMIT / 1000, WAKE / 1000),
-        format!("prediction: with one request in flight the window cannot help: {} times slower", number(single)),
-        format!("prediction: with a synchronous point every 8 requests it helps little: {}", number(synchronous)),
-    ];
-    let mut notes = notes;
-    notes.extend(cells(base));
-    Ok(Report { name: "barrier", table, notes, checks })
-}
-
-fn empty(table: Vec<Vec<String>>) -> Report {
-    Report { name: "barrier", table, notes: Vec::new(), checks: Vec::new() }
 }
 
 #[cfg(test)]

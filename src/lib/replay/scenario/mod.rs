@@ -14,6 +14,7 @@ pub use check::{Check, Kind};
 
 use super::costs::Costs;
 use super::engine::Flavour;
+use super::save::SaveError;
 use crate::thin::generate::GenerateError;
 use crate::thin::live::LiveError;
 use serde::Serialize;
@@ -49,6 +50,9 @@ pub enum ScenarioError {
     /// The pool failed.
     #[error(transparent)]
     Live(#[from] LiveError),
+    /// A pool that was filled could not be written.
+    #[error(transparent)]
+    Save(#[from] SaveError),
 }
 
 /// What came of a scenario.

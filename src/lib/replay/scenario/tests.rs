@@ -52,21 +52,48 @@ fn a_small_kappa_must_fail() {
     assert_eq!(check(&report, "B1").pass, Some(false), "{}", report.text());
 }
 
-/// Requests a stripe, and reads of them, without and with the stripe cache.
+/// Requests and reads per stripe, with nothing known and with what was read known: block and chunk in KiB.
 #[test]
 fn requests_per_stripe_are_those_of_the_table() {
-    let count = |block, chunk| {
-        let one = stripe::per_stripe(stripe::Layout { data: 5, chunk }, block);
-        (one.reads + one.writes, one.reads, one.writes + one.reads_cached, one.reads_cached)
-    };
-    assert_eq!(count(1024, 512), (21.0, 10.0, 14.5, 3.5));
-    for (block, chunk) in [(2560, 512), (640, 128), (320, 64), (5120, 512)] {
-        assert_eq!(count(block, chunk), (7.0, 0.0, 7.0, 0.0));
+    let table = [
+        ((1024, 512), (21.0, 10.0), 14.5),
+        ((2560, 512), (7.0, 0.0), 7.0),
+        ((640, 128), (7.0, 0.0), 7.0),
+        ((320, 64), (7.0, 0.0), 7.0),
+        ((1024, 128), (10.5, 2.5), 9.25),
+        ((1024, 64), (8.75, 1.25), 8.125),
+        ((4096, 512), (10.5, 2.5), 9.25),
+        ((5120, 512), (7.0, 0.0), 7.0),
+        ((64, 512), (280.0, 195.0), 89.875),
+    ];
+    for ((block, chunk), alone, kept) in table {
+        let layout = stripe::Layout { data: 5, chunk };
+        let issue = stripe::Issue::alone(block);
+        let found = stripe::per_stripe(layout, issue);
+        assert_eq!((found.all(), found.reads), alone, "{block} {chunk}");
+        assert_eq!(stripe::per_stripe(layout, stripe::Issue { kept: 1, ..issue }).all(), kept, "{block} {chunk}");
     }
-    assert_eq!(count(1024, 128), (10.5, 2.5, 9.25, 1.25));
-    assert_eq!(count(1024, 64), (8.75, 1.25, 8.125, 0.625));
-    assert_eq!(count(4096, 512), (10.5, 2.5, 9.25, 1.25));
-    assert_eq!(count(64, 512), (280.0, 195.0, 89.875, 4.875));
+}
+
+/// Zeroing writes twice; blocks that are written together can fill stripes.
+#[test]
+fn zeroing_and_writing_together_change_requests() {
+    let layout = stripe::Layout { data: 5, chunk: 512 };
+    let found = |together, zero, kept| {
+        stripe::per_stripe(layout, stripe::Issue { together, zero, kept, ..stripe::Issue::alone(1024) })
+    };
+    let alone = found(1, false, 0);
+    assert_eq!((found(1, true, 0).all(), found(1, true, 0).reads), (42.0, 20.0));
+    assert_eq!((found(1, false, 2).reads, found(1, true, 2).reads), (3.5, 3.5), "what is zeroed is known");
+    assert_eq!(found(1, true, 1).reads, 7.5, "a block on two stripes needs both");
+    assert_eq!((found(5, false, 0).all(), found(5, false, 0).reads), (7.0, 0.0));
+    assert_eq!((found(5, true, 0).all(), alone.full, found(5, false, 0).full), (14.0, 0, 2));
+    // Blocks that were taken one after the other are written together up to the end of a stripe.
+    let taken: Vec<(u64, u64, u64)> = (0..10).map(|block| (1, block, block)).collect();
+    let together = stripe::of_allocation(layout, 1024, &taken, true);
+    assert_eq!((together.full, together.partial, together.reads), (4, 0, 0.0));
+    let apart = stripe::of_allocation(layout, 1024, &taken, false);
+    assert_eq!((apart.full, apart.all()), (0, 4.0 * 21.0));
 }
 
 /// What a crash in the middle leaves is what the policies say of themselves.
