@@ -32,7 +32,7 @@ const BLKTRACE: [u8; 3] = *b"tae";
 /// Names in recordings may be in any encoding; nothing else is.
 fn text(path: &Path) -> anyhow::Result<String> {
     let bytes = std::fs::read(path).with_context(|| format!("can't read the trace '{}'", path.display()))?;
-    if bytes.get(1..4) == Some(&BLKTRACE) || bytes.first_chunk() == Some(&[b'e', b'a', b't']) {
+    if bytes.get(1..4) == Some(&BLKTRACE) || bytes.first_chunk() == Some(b"eat") {
         bail!("'{0}': this is a binary trace; 'blkparse -i {0}' prints it as text", path.display());
     }
     if bytes.contains(&0) {

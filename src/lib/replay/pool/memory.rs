@@ -139,8 +139,7 @@ impl Memory {
     fn settle(&mut self, touches: &mut Touches, pool: usize, now: Ns, numbers: &Numbers) {
         let Some(log) = &mut touches.log else { return };
         let mut time = now + self.owed;
-        for at in self.seen.min(log.len())..log.len() {
-            let (used, how) = log[at];
+        for (used, how) in log.iter().skip(self.seen).copied() {
             if how == How::Ahead {
                 if self.prefetch {
                     self.ahead(key(pool, used), time);

@@ -233,7 +233,7 @@ impl PolicyReport {
         let misses = curve.iter().flat_map(|curve| sizes.map(|size| (size, curve.misses(size)))).collect();
         let (measured, background) = (&outcome.measured, &outcome.background);
         let commits = measured.commits.max(1) as f64;
-        let gather = if let Allocation::Aligned(blocks) = options.allocation { blocks } else { 1 };
+        let gather = matches!(options.allocation, Allocation::Aligned(_));
         let size = outcome.block_sectors / 2;
         let stripes = layout.map(|layout| of_allocation(layout, size, &measured.allocated, gather));
         PolicyReport {

@@ -50,8 +50,6 @@ pub struct Barrier {
     pub told: bool,
     /// Whether there is a resync.
     pub resync: bool,
-    /// After so many requests the submitter waits until all are done; 0 is never.
-    pub sync: u64,
 }
 
 impl Default for Barrier {
@@ -330,45 +328,4 @@ pub fn recorded(rules: Barrier, record_max: usize) -> (Run, Vec<(Ns, What)>) {
 pub fn slower(rules: Barrier) -> f64 {
     let calm = simulate(Barrier { resync: false, ..rules });
     simulate(rules).time as f64 / calm.time as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two requests pass a turn of the resync, which takes as long as kappa requests.
-    #[test]
-    fn without_a_throttle_the_closed_form_holds() {
-        for kappa in [3.0, 10.0, 28.0] {
-            let base = Barrier { kappa, ..Barrier::default() };
-            let (got, expected) = (slower(base), (2.0 + kappa) / 2.0);
-            assert!((got / expected - 1.0).abs() < 0.03, "{kappa}: {got} {expected}");
-        }
-        let shown = simulate(Barrier::default());
-        assert!(shown.per_turn[&2] * 100 > 95 * shown.turns, "{:?}", shown.per_turn);
-        // A turn of 2.8 ms, and nobody waits for two of them.
-        assert!((1_900_000..4_000_000).contains(&shown.longest_wait), "{}", shown.longest_wait);
-    }
-
-    /// The resync wakes on a tick, lets what is under way drain, takes its turn, and sleeps to the next tick. That
-    /// holds where the turn ends well inside a tick; else the resync may find nobody waiting and go on.
-    #[test]
-    fn with_a_tick_the_closed_form_holds() {
-        for (hz, depth, request) in [(250, 32, 100_000), (100, 32, 100_000), (100, 16, 100_000), (100, 32, 50_000)] {
-            let base = Barrier { depth, request, ..Barrier::default() };
-            let tick = 1_000_000_000 / hz;
-            let (resync, seek) = base.prices();
-            let turn = resync + 2 * seek;
-            let period = tick * (depth * request + turn).div_ceil(tick);
-            let expected = period as f64 / (period - turn) as f64;
-            let got = slower(Barrier { turn: Turn::Tick(tick), ..base });
-            assert!((got / expected - 1.0).abs() < 0.06, "HZ {hz}, {depth} of {request}: {got} {expected}");
-        }
-    }
-
-    #[test]
-    fn a_window_wants_others_under_way() {
-        let window = |depth, sync| slower(Barrier { window: true, depth, sync, ..Barrier::default() });
-        assert!(window(1, 0) > 10.0 && window(32, 0) < 1.1 && window(32, 8) > 1.5);
-    }
 }

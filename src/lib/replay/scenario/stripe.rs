@@ -29,10 +29,8 @@ pub struct Layout {
 /// Requests to disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Requests {
-    /// Chunks read, where nothing is kept.
+    /// Chunks read.
     pub reads: f64,
-    /// Chunks read, where the stripe cache keeps what was read and written.
-    pub reads_cached: f64,
     /// Chunks written.
     pub writes: f64,
     /// Stripes written as a whole.
@@ -124,7 +122,7 @@ pub fn per_stripe(layout: Layout, issue: Issue) -> Requests {
     let writes: Vec<(u64, u64)> = steps.flat_map(|write| std::iter::repeat_n(write, times)).collect();
     let all = layout.count(&writes, issue.kept);
     let stripes = (period / layout.stripe()) as f64;
-    per(all, stripes)
+    Requests { reads: all.reads / stripes, writes: all.writes / stripes, ..all }
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

@@ -210,7 +210,7 @@ fn number(word: &str) -> Result<u64, String> {
 
 /// Bytes as sectors.
 fn sectors(off: u64, len: u64, start: u64) -> Result<(u64, u64), String> {
-    if off % 512 != 0 || len % 512 != 0 {
+    if !off.is_multiple_of(512) || !len.is_multiple_of(512) {
         return Err(format!(
             "{len} bytes from {off} on are not in whole sectors of 512 bytes, as a thin device wants them: record with \
              direct=1, or with sizes that are multiples of 512"
