@@ -23,7 +23,7 @@ complete -c thin_replay -l clock -d 'Run on a virtual clock, or on threads' -r -
 real\t''"
 complete -c thin_replay -l map -d 'Where a recorded file or device went, as in 253,4:6, or - to leave it out; repeatable' -r
 complete -c thin_replay -l depth -d 'Requests at once, where a recording has no times' -r
-complete -c thin_replay -l iolog-unit -d 'The unit of times in an I/O log, if it is not to be guessed' -r -f -a "us\t''
+complete -c thin_replay -l iolog-unit -d 'The unit of times and waits in an I/O log, if it is not to be guessed' -r -f -a "us\t''
 ms\t''"
 complete -c thin_replay -l action -d 'The events of a block trace that count; A: of the devices above' -r -f -a "Q\t''
 D\t''

@@ -124,7 +124,12 @@ fn arguments(command: Command) -> Command {
             .action(ArgAction::Append),
         )
         .arg(number("depth", "N", "Requests at once, where a recording has no times").default_value("8"))
-        .arg(value("iolog-unit", "UNIT", ["us", "ms"], "The unit of times in an I/O log, if it is not to be guessed"))
+        .arg(value(
+            "iolog-unit",
+            "UNIT",
+            ["us", "ms"],
+            "The unit of times and waits in an I/O log, if it is not to be guessed",
+        ))
         .arg(
             value(
                 "action",

@@ -250,6 +250,10 @@ mod tests {
         let costs = Costs::standard();
         assert_eq!(costs.submit(512 << 10, true) + costs.lookup, 163_840);
         assert_eq!(costs.with("wake", 7).unwrap().wake, 7);
+        let costs = Costs::named("kernel-6.1-emulated").unwrap();
+        let beyond = Beyond { index: 2, overflow: 3, settle: 4 };
+        assert_eq!(costs.beyond(beyond), 2 * costs.index + 3 * costs.overflow + 4 * costs.settle);
+        assert!(costs.index > costs.run && costs.settle > costs.index, "what the measurements showed");
     }
 
     #[test]

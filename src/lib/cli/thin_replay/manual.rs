@@ -98,7 +98,18 @@ pub(super) fn manual() -> Vec<Section> {
                 Part::text(
                     "Verbs: read, write, discard, flush, commit, create, snap, delete, trim-pool, msnap, mrelease, lookup, \
                      sleep, mark, wait, expect. I/O logs of fio (versions 2 and 3) and the default text of blkparse are \
-                     taken as they are, with --map.",
+                     taken as they are, with --map. Of a block trace of the pool below, --action A takes the requests of \
+                     the devices above. Every line of a recording is taken, or counted with the reason.",
+                ),
+                Part::text(
+                    "Deletes and snapshots are messages to the pool, and in no such recording. A log of them can stand \
+                     beside it with --side: a time and what the message was. With a fraction a time is in seconds, \
+                     without in microseconds; 'start' says when the recording began.",
+                ),
+                Part::example(
+                    "1700000001.25 start\n\
+                     1700000004.75 create_snap 6 5\n\
+                     1700000009.5 delete 5",
                 ),
             ],
         },

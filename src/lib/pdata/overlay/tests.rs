@@ -64,6 +64,43 @@ fn drain(overlay: &mut Overlay<'_>, root: BlockNr, most: usize) -> u64 {
     }
 }
 
+/// Index entries of bitmaps 0 and 64 push each other out, those of 0 and 1 don't; counts of 3 leave their tree.
+#[test]
+fn a_walk_says_what_makes_entries_dearer() {
+    let source = MemorySource::new(BLOCKS);
+    let bitmap = 16_320;
+    let beyond = |nr_bitmaps: u64, blocks: &[u64], count: u32| {
+        let nr_blocks = nr_bitmaps * bitmap;
+        let metadata = RefCounts::of(BLOCKS, &Ledger::new(BLOCKS));
+        let data = RefCounts::of(nr_blocks, &Counts::new(nr_blocks));
+        let mut overlay = Overlay::new(&source, metadata, data, SplitRule::Half);
+        let mut root = overlay.empty_tree(Values::Data).unwrap();
+        for (key, block) in (0..).zip(blocks) {
+            root = overlay.insert(root, Values::Data, key, &value(*block)).unwrap().root;
+            (0..count).for_each(|_| _ = overlay.data.inc(*block));
+        }
+        assert_eq!(overlay.data.nr_high(), if count < 3 { 0 } else { blocks.len() as u64 });
+        let (mut walk, mut sum) = (DeleteWalk::new(root), (0, 0, 0));
+        loop {
+            let step = walk.step(&mut overlay, 3).unwrap();
+            let Beyond { index, overflow, settle } = walk.beyond();
+            sum = (sum.0 + index, sum.1 + overflow, sum.2 + settle);
+            match step {
+                Released::Node { block, .. } => drop(overlay.release(block)),
+                Released::Entries { .. } => {}
+                Released::End => return sum,
+            }
+        }
+    };
+    let over = |other: u64| (0..500).map(|n| n + n % 2 * other * bitmap).collect::<Vec<u64>>();
+    assert_eq!(beyond(80, &over(1), 1), (2, 0, 0));
+    assert_eq!(beyond(80, &over(64), 2), (500, 0, 0));
+    assert_eq!(beyond(200, &over(64), 1), (1000, 0, 0), "that index tree has two levels");
+    // 500 high counts are in two leaves, with a node above.
+    assert_eq!(beyond(80, &over(1), 3), (2, 0, 1000));
+    assert_eq!(beyond(80, &over(1), 4), (2, 500, 0));
+}
+
 #[test]
 fn ascending_inserts_fill_leaves_as_the_split_rule_says() {
     for (split, least, most) in [(SplitRule::Half, 126, 126), (SplitRule::ShareFirst, 240, 252)] {
