@@ -166,7 +166,9 @@ impl Job {
                 self.since += entries;
                 self.bitmap = last / ENTRIES_PER_BITMAP;
                 world.background.released(entries, 0, env.waiting(self.locking.root()), env.now);
-                self.costs.release(entries, runs, self.policy.coalesce) + self.costs.beyond(beyond)
+                // A kernel that takes counts down one by one pays for all of that in each.
+                let dearer = if self.policy.coalesce { self.costs.beyond(beyond) } else { 0 };
+                self.costs.release(entries, runs, self.policy.coalesce) + dearer
             }
             Released::Node { block, leaf, .. } => {
                 world.background.leaves += u64::from(leaf);
