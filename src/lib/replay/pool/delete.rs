@@ -114,6 +114,7 @@ impl Job {
             Part::Finish => {
                 world.work[self.locking.pool].changed = true;
                 world.end_background(env);
+                world.deleting.remove(&self.dev);
                 self.locking.enter(Section::Commit, "delete: commit", Task::Delete(Part::Commit), then);
             }
             Part::Commit => {

@@ -158,7 +158,8 @@ impl<'a> Stream<'a> {
             world.measured.failed += 1;
             return;
         }
-        let request = Request { stream: self.index, word: verb.word(), since, bytes, parts: parts.max(1) };
+        let request =
+            Request { stream: self.index, word: verb.word(), since, bytes, parts: parts.max(1), refused: false };
         let request = world.request(request, env);
         let ignored = matches!(verb, Verb::Discard { .. }) && self.policy.discards == Discards::Ignored;
         if parts == 0 || ignored {
@@ -198,7 +199,7 @@ impl<'a> Stream<'a> {
     }
 
     fn flush(&mut self, dev: ThinId, since: Ns, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
-        let request = Request { stream: self.index, word: "flush", since, bytes: 0, parts: 1 };
+        let request = Request { stream: self.index, word: "flush", since, bytes: 0, parts: 1, refused: false };
         let request = world.request(request, env);
         let work = world.work_of(dev);
         if work.is_open() {
@@ -213,7 +214,6 @@ impl<'a> Stream<'a> {
         let locking = self.locking(bio.dev);
         if !world.pool.has_device(bio.dev) {
             locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
-            world.measured.failed += 1;
             then.push(Act::Do(Task::Refused(bio)));
             return;
         }
@@ -282,7 +282,7 @@ impl<'a> Stream<'a> {
         env: &mut Env<'_>,
         then: &mut Vec<Act<Task>>,
     ) {
-        if !world.pool.has_device(dev) {
+        if !world.pool.has_device(dev) || !world.deleting.insert(dev) {
             world.measured.failed += 1;
             return;
         }
@@ -313,7 +313,7 @@ impl<'a, 'b> Unit<PoolWorld<'a>> for Stream<'b> {
             Task::Map(bio) => self.map(bio, world, env, then),
             Task::Defer(bio) => world.defer(bio, env, self.costs.wake),
             Task::Mapped(bio) => self.mapped(bio, world, env),
-            Task::Refused(bio) => world.complete(bio.request, env),
+            Task::Refused(bio) => world.refuse(bio.request, env),
             Task::Message(verb, section) => self.apply((&verb, section), world, env, then),
             Task::Delete(part) => {
                 if let Some(job) = &mut self.job {

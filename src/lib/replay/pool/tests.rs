@@ -310,3 +310,41 @@ fn a_walk_that_reads_ahead_waits_less() {
     let ahead = time("coarse+prefetch", Some("unbounded"));
     assert!(ahead.1 + 47 == one_by_one.1 && ahead.0 < free.0 + 700, "{free:?} {ahead:?}");
 }
+
+/// The second of two deletes of a device is refused, whenever it comes and however the first goes about it.
+#[test]
+fn a_device_is_deleted_once() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    for policy in POLICIES {
+        for when in [When::Asap, When::At(1_000_000)] {
+            let delete = |when| List::new(vec![Event { when, verb: Verb::Delete { dev: ThinId(1), policy: None } }]);
+            let starts = vec![stream("a", false, delete(When::Asap)), stream("b", false, delete(when))];
+            let options = RunOptions::new(Policy::parse(policy).unwrap(), Costs::standard());
+            let mut outcome = run(&base, starts, &options).unwrap();
+            assert_eq!((outcome.background.done, outcome.measured.failed), (1, 1), "{policy}");
+            assert!(outcome.pool.logical().unwrap().is_empty(), "{policy}");
+        }
+    }
+}
+
+/// A pool without room refuses new blocks, each request once, goes on with the rest, and counts nothing as moved.
+#[test]
+fn a_full_pool_refuses_each_request_once() {
+    let mut source = MemorySource::new(8000);
+    let nr_data_blocks = Some(6500);
+    let options =
+        GenerateOptions { data_block_size: 1024, nr_data_blocks, mappings: 6000, ..GenerateOptions::default() };
+    generate(&mut source, &options).unwrap();
+    let base = Base::open(&source).unwrap();
+    let write = |n: u64| event(Verb::Write { dev: ThinId(9), off: n * 2048, len: 2048, fua: false });
+    let mut events = vec![event(Verb::Create { dev: ThinId(9) })];
+    events.extend((0..400).map(write));
+    let options = RunOptions::new(Policy::coarse(), Costs::standard());
+    let mut outcome = run(&base, vec![stream("w", true, List::new(events))], &options).unwrap();
+    let done = outcome.measured.latency["write"].count();
+    assert_eq!(outcome.pool.logical().unwrap()[&ThinId(9)].len(), 500);
+    assert!((245..=250).contains(&done) && outcome.measured.failed == 400 - done, "{done}");
+    assert_eq!(outcome.measured.bytes, done << 20);
+    assert_eq!(outcome.measured.series.iter().sum::<u64>(), outcome.measured.bytes);
+}

@@ -36,6 +36,10 @@ pub enum Task {
     Insert(Bio, u64),
     /// A mapping is there.
     Inserted(Bio),
+    /// There is no room for a part.
+    Full(Bio),
+    /// There is no such device.
+    Refuse(Bio),
     /// Finds what a discard covers.
     Find(Bio),
     /// Removes mappings.
@@ -110,8 +114,7 @@ impl Worker {
     fn look(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         if !world.pool.has_device(bio.dev) {
             self.locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
-            world.measured.failed += 1;
-            then.push(Act::Do(Task::Complete(bio)));
+            then.push(Act::Do(Task::Refuse(bio)));
             return;
         }
         let found = world.pool.lookup(bio.dev, bio.block);
@@ -150,10 +153,7 @@ impl Worker {
         self.locking.leave(section, self.costs.alloc, world, env.now, then);
         match data {
             Some(data) => then.push(Act::Do(Task::Fill(bio, copy, data))),
-            None => {
-                world.measured.failed += 1;
-                then.push(Act::Do(Task::Inserted(Bio { written: true, ..bio })));
-            }
+            None => then.push(Act::Do(Task::Full(bio))),
         }
     }
 
@@ -205,7 +205,7 @@ impl Worker {
         if world.pool.has_device(bio.dev) {
             self.locking.enter(Section::Change, "worker: remove range", Task::Remove(bio), then);
         } else {
-            then.push(Act::Do(Task::Complete(bio)));
+            then.push(Act::Do(Task::Refuse(bio)));
         }
     }
 
@@ -261,6 +261,13 @@ impl<'a> Unit<PoolWorld<'a>> for Worker {
             Task::Fill(bio, copy, data) => self.fill(bio, copy, data, world, env),
             Task::Insert(bio, data) => self.insert(bio, data, world, env, then),
             Task::Inserted(bio) => self.inserted(bio, world, env),
+            Task::Full(bio) => {
+                // Those who waited for the block are looked at anew, and refused in their turn.
+                let waiting = world.cells.remove(&(bio.dev, bio.block)).unwrap_or_default();
+                world.work[self.locking.pool].deferred.extend(waiting);
+                world.refuse(bio.request, env);
+            }
+            Task::Refuse(bio) => world.refuse(bio.request, env),
             Task::Find(bio) => self.find(bio, world, env, then),
             Task::Remove(bio) => self.remove(bio, world, env, then),
             Task::Commit => {

@@ -53,6 +53,8 @@ pub struct Request {
     pub bytes: u64,
     /// Parts that are not done.
     pub parts: u64,
+    /// A part of it was refused.
+    pub refused: bool,
 }
 
 /// A part of a request, within one block of the pool.
@@ -148,6 +150,8 @@ pub struct PoolWorld<'a> {
     pub memory: Memory,
     /// Marks that were passed.
     pub passed: BTreeSet<String>,
+    /// Devices that are being deleted: nobody else can delete them.
+    pub deleting: BTreeSet<ThinId>,
     /// How far the background is.
     pub background: Background,
     /// What is measured.
@@ -204,6 +208,7 @@ impl<'a> PoolWorld<'a> {
             disk: VecDeque::new(),
             memory,
             passed: BTreeSet::new(),
+            deleting: BTreeSet::new(),
             background: Background::default(),
             measured: Measured::new(options.timeline),
             failure: None,
@@ -269,6 +274,12 @@ impl<'a> PoolWorld<'a> {
         }
     }
 
+    /// A part can't be done; its request counts as refused.
+    pub fn refuse(&mut self, number: usize, env: &mut Env<'_>) {
+        self.requests[number].refused = true;
+        self.complete(number, env);
+    }
+
     /// A part is done.
     pub fn complete(&mut self, number: usize, env: &mut Env<'_>) {
         let request = &mut self.requests[number];
@@ -282,11 +293,15 @@ impl<'a> PoolWorld<'a> {
         stream.outstanding -= 1;
         let (foreground, is_closed) = (stream.foreground, stream.depth.is_some());
         let latency = env.now - request.since.min(env.now);
-        self.measured.latency.entry(request.word).or_default().add(latency);
-        if foreground {
-            if is_closed {
+        // What was refused moved nothing, and its latency says nothing.
+        self.measured.failed += u64::from(request.refused);
+        if !request.refused {
+            self.measured.latency.entry(request.word).or_default().add(latency);
+            if foreground && is_closed {
                 self.measured.closed.entry(request.word).or_default().add(latency);
             }
+        }
+        if foreground {
             self.note_foreground(&request, latency, env);
         }
         env.notify(self.numbers.credit(request.stream), 0);
@@ -296,8 +311,9 @@ impl<'a> PoolWorld<'a> {
     }
 
     fn note_foreground(&mut self, request: &Request, latency: Ns, env: &mut Env<'_>) {
-        self.measured.note_bytes(request.bytes, env.now);
-        if self.background.active > 0 {
+        let moved = if request.refused { 0 } else { request.bytes };
+        self.measured.note_bytes(moved, env.now);
+        if self.background.active > 0 && !request.refused {
             self.measured.window_bytes += request.bytes;
             self.measured.window_latency.add(latency);
         }

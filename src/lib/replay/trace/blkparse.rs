@@ -263,7 +263,7 @@ fn unmapped(device: &str, text: &str) -> String {
     if !above.is_empty() {
         let above: Vec<&str> = above.into_iter().collect();
         what.push_str(&format!(
-            "; its remap lines say that {} lies on it, so that it may be the pool and no thin device: --action A takes \
+            "; by its remap lines it lies below {}, so that it may be the pool and no thin device: --action A takes \
              its requests as those of the devices above",
             above.join(" and ")
         ));

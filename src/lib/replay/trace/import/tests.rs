@@ -180,7 +180,7 @@ fn remap_lines_say_what_lies_on_what() {
 253,1 0 4 0.000004000 1 Q R 128 + 8 [a]
 253,1 0 5 0.000005000 1 C R 128 + 8 [0]
 ";
-    refused(text, &options(&["253,2:1"]), 2, "253,2 and 253,3 lies on it");
+    refused(text, &options(&["253,2:1"]), 2, "it lies below 253,2 and 253,3,");
     let above = ImportOptions { action: 'A', ..options(&["253,2:1", "253,3:2:100"]) };
     let (trace, account) = taken(text, &above);
     assert_eq!(events(&trace.streams[0]), ["1 write dev=1 off=1536 len=8"]);
