@@ -35,7 +35,7 @@ pub struct Requests {
     pub writes: f64,
     /// Stripes written as a whole.
     pub full: u64,
-    /// Stripes written in parts.
+    /// Writes of a part of a stripe: one for each part, so that a stripe may count more than once.
     pub partial: u64,
 }
 
@@ -267,7 +267,8 @@ pub fn run(_: &Settings) -> Result<Report, ScenarioError> {
     let mut notes = vec![
         format!("5 data disks and 2 for parity; fitted: pi {PI}, omega {OMEGA}, {DISK} MB/s a disk"),
         "requests and reads of chunks per stripe; kept: with a stripe cache of 1 MiB a disk".into(),
-        "full / partial: stripes written as a whole and in parts, until blocks and stripes begin together again".into(),
+        "full / partial: writes of whole stripes and of parts of one, until blocks and stripes begin together again"
+            .into(),
         "MB/s: each written by itself, at the price of issuing by blocks".into(),
         String::new(),
     ];

@@ -96,6 +96,19 @@ fn zeroing_and_writing_together_change_requests() {
     assert_eq!((apart.full, apart.all()), (0, 4.0 * 21.0));
 }
 
+/// The shorter the free runs that blocks were taken from, the more of them lie in parts of stripes.
+#[test]
+fn a_fragmented_pool_shows_up_as_partial_stripes() {
+    let layout = stripe::Layout { data: 5, chunk: 512 };
+    // One block is in use after every `run` free ones.
+    let found = [30, 5, 3, 1].map(|run| {
+        let taken: Vec<(u64, u64, u64)> = (0..30).map(|at| (1, at, at / run * (run + 1) + at % run)).collect();
+        let found = stripe::of_allocation(layout, 1024, &taken, true);
+        (found.full, found.partial, found.reads, found.writes)
+    });
+    assert_eq!(found, [(12, 0, 0.0, 84.0), (8, 8, 20.0, 92.0), (4, 16, 40.0, 100.0), (0, 36, 120.0, 132.0)]);
+}
+
 /// What a crash in the middle leaves is what the policies say of themselves.
 #[test]
 fn crashes_leave_what_the_policies_say() {

@@ -47,7 +47,7 @@ fn row(name: &str, run: &Run, calm: Ns, reported: &str) -> Vec<String> {
         name.into(),
         number(ratio * 80.0),
         number(ratio),
-        number(run.turns as f64 * 65_536.0 / 1e6 / seconds),
+        number(run.turns as f64 * 64.0 / 1024.0 / seconds),
         number(run.longest_wait as f64 / 1e6),
         number(away / seconds),
         reported.into(),
@@ -172,8 +172,16 @@ fn extras(base: Barrier) -> Vec<String> {
 /// Never.
 pub fn run(settings: &Settings) -> Result<Report, ScenarioError> {
     let base = Barrier { kappa: settings.kappa, ..Barrier::default() };
-    let head =
-        ["policy", "mkfs s", "ratio", "resync MB/s", "longest wait ms", "resync away", "reported s", "passed per turn"];
+    let head = [
+        "policy",
+        "mkfs s",
+        "ratio",
+        "resync MiB/s",
+        "longest wait ms",
+        "resync away",
+        "reported s",
+        "passed per turn",
+    ];
     let mut table = vec![head.map(String::from).to_vec()];
     let calm = simulate(Barrier { resync: false, ..base }).time;
     let mut ratios = Vec::new();

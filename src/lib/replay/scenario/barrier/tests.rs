@@ -89,3 +89,30 @@ fn turns_and_waits_are_counted() {
     assert_eq!(simulate(Barrier { resync: false, ..Barrier::default() }).turns, 0);
     assert_eq!(range([2.0, 1.0, 3.0].into_iter()), (1.0, 3.0));
 }
+
+/// The two predictions that part from what was published are met where a turn costs what the resync's request does,
+/// without seeks: 12 with one request under way, with and without the window, and 2.4 with synchronous points.
+#[test]
+fn without_seeks_the_published_extras_come_out() {
+    let seekless = Barrier { kappa: 0.4 * Barrier::default().kappa, ..Barrier::default() };
+    for window in [false, true] {
+        close(slower(Barrier { depth: 1, window, ..seekless }), 12.0, 0.03);
+    }
+    close(slower(Barrier { sync_every: 8, window: true, ..seekless }), 2.4, 0.01);
+}
+
+/// The published rates of the resync are in MiB/s: none, and a tick at 100, 250, 300 and 1000 Hz.
+#[test]
+fn the_resync_runs_at_the_published_rates() {
+    let rows = [
+        (Turn::AtOnce, 20.8),
+        (Turn::Tick(10 * MS), 6.2),
+        (Turn::Tick(4 * MS), 7.8),
+        (Turn::Tick(10 * MS / 3), 9.4),
+        (Turn::Tick(MS), 10.4),
+    ];
+    for (turn, published) in rows {
+        let run = simulate(Barrier { turn, ..Barrier::default() });
+        close(run.turns as f64 * 64.0 / 1024.0 / (run.time as f64 / 1e9), published, 0.01);
+    }
+}
