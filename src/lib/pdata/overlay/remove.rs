@@ -101,10 +101,32 @@ impl Overlay<'_> {
 fn bounds(lens: &[usize], max: usize) -> Vec<usize> {
     let total: usize = lens.iter().sum();
     match *lens {
-        _ if total == 0 => vec![0, 0],
-        [left, middle, _] if total <= max / 3 * 4 => vec![0, (left + middle).min(max).min(total - 1), total],
+        // Nodes without entries come from damage or strange tools; none stays but as the only one.
+        _ if total < 2 => vec![0, total],
+        [left, middle, _] if total <= max / 3 * 4 => vec![0, (left + middle).min(max).clamp(1, total - 1), total],
         [_, _, _] => vec![0, total.div_ceil(3), total - total / 3, total],
         _ if total <= max / 3 * 2 => vec![0, total],
         _ => vec![0, total / 2, total],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_node_stays_empty_or_gets_too_much() {
+        let max = 12;
+        let lens = |count| {
+            (0..=max)
+                .flat_map(move |a| (0..=max).flat_map(move |b| (0..=max).map(move |c| [a, b, c][..count].to_vec())))
+        };
+        for lens in lens(2).chain(lens(3)).filter(|lens| lens.iter().any(|len| *len <= max / 3)) {
+            let (bounds, total) = (bounds(&lens, max), lens.iter().sum::<usize>());
+            assert_eq!((bounds[0], bounds[bounds.len() - 1]), (0, total), "{lens:?}");
+            let parts: Vec<usize> = bounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert!(parts.len() <= lens.len() && parts.iter().all(|part| *part <= max), "{lens:?}: {parts:?}");
+            assert!(total == 0 || parts.iter().all(|part| *part > 0), "{lens:?}: {parts:?}");
+        }
     }
 }
