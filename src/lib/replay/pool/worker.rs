@@ -195,12 +195,17 @@ impl Worker {
         }
     }
 
-    /// Mappings in the range of a discard: looking costs one lookup for each.
+    /// Mappings in the range of a discard: looking costs one lookup for each where they are passed down; else the whole
+    /// range is removed without looking.
     fn find(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         let last = if world.pool.has_device(bio.dev) { world.pool.last_mapped(bio.dev) } else { Ok(None) };
         // What lies behind the last mapping costs nothing: the device may end there.
         let end = world.check(last).flatten().map_or(0, |last| last.0.saturating_add(1));
-        let cost = self.costs.lookup.saturating_mul(bio.blocks.min(end.saturating_sub(bio.block.0)));
+        let looked = match self.discards {
+            Discards::PassedDown => bio.blocks.min(end.saturating_sub(bio.block.0)),
+            _ => 1,
+        };
+        let cost = self.costs.lookup.saturating_mul(looked);
         self.locking.leave(Section::Look, cost, world, env.now, then);
         if world.pool.has_device(bio.dev) {
             self.locking.enter(Section::Change, "worker: remove range", Task::Remove(bio), then);
