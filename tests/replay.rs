@@ -297,3 +297,59 @@ fn a_check_that_does_not_hold_fails_the_command() {
     let told = run("thin_replay", ["scenario", "barrier", "--kappa", "3"]);
     told.expect_code(1).expect("B1", |run| run.stdout.lines().any(|line| line.contains("B1") && line.contains("FAIL")));
 }
+
+/// No input is ever an output, under whatever option, and a result goes to the file that is named.
+#[test]
+fn inputs_stay_and_outputs_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let side = deletes(folder.path());
+    let raw = support::raw_image("kernel/thin-snaps", folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (image, events) = (raw.display().to_string(), side.display().to_string());
+    let before = (fs::read(&raw).unwrap(), fs::read(&side).unwrap());
+    std::os::unix::fs::symlink(&raw, path("link")).unwrap();
+    for output in ["--svg", "-o"] {
+        for input in [&image, &events, &path("link")] {
+            let words = [image.as_str(), "-t", &events, "-p", "coarse", output, input];
+            run("thin_replay", words).expect_code(1).expect("why", |run| run.stderr.contains("is the input"));
+        }
+    }
+    run("thin_replay", ["predict", &image, "--delete", "0", "-o", &image]).expect_code(1);
+    let both = path("both");
+    let words = [image.as_str(), "-t", &events, "-p", "coarse", "--svg", &both, "--save-overlay", &both];
+    run("thin_replay", words).expect_code(1);
+    run("thin_check", [both.as_str()]).expect_code(0);
+    assert!((fs::read(&raw).unwrap(), fs::read(&side).unwrap()) == before);
+    let cases: [&[&str]; 6] = [
+        &[&image, "-t", &events, "-p", "coarse"],
+        &[&image, "-t", &events, "-p", "coarse", "--json"],
+        &["predict", &image, "--delete", "0"],
+        &["predict", &image, "--delete", "0", "--json"],
+        &["scenario", "stripe"],
+        &["costs", "ssd-2016"],
+    ];
+    for case in cases {
+        let printed = run("thin_replay", case);
+        printed.expect_code(0);
+        let out = path("out");
+        let written = run("thin_replay", [case, &["-o", &out]].concat());
+        written.expect_code(0);
+        assert_eq!((written.stdout.as_str(), fs::read_to_string(&out).unwrap()), ("", printed.stdout), "{case:?}");
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let cases: [&[&str]; 7] = [
+        &["scenario", "barrier", "--kappa", "nan"],
+        &["scenario", "barrier", "--kappa", "0"],
+        &["scenario", "delete", "--scale", "0"],
+        &["sweep", "--scale", "1025"],
+        &["generate", "s2-seq", "--requests", "18446744073709551615"],
+        &["generate", "s2-seq", "--block-size", "0"],
+        &["import", "x", "--depth", "0"],
+    ];
+    for case in cases {
+        run("thin_replay", case).expect_code(1).expect("nothing on standard output", |run| run.stdout.is_empty());
+    }
+}

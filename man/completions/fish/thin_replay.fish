@@ -32,7 +32,7 @@ A\t''"
 complete -c thin_replay -l delete -d 'Predict the deletes of these devices: 1,5,10-20; repeatable' -r
 complete -c thin_replay -l scale -d 'Make images N times smaller (default: 16; 64 for a sweep)' -r
 complete -c thin_replay -l leaf-fill -d 'How full the leaves of made images are' -r
-complete -c thin_replay -l kappa -d 'A turn of the resync in normal requests' -r
+complete -c thin_replay -l kappa -d 'A turn of the resync in normal requests: 0.1 to 1000' -r
 complete -c thin_replay -l seed -d 'Another number makes another trace' -r
 complete -c thin_replay -l requests -d 'Requests of a made trace' -r
 complete -c thin_replay -l block-size -d 'Sectors of a data block, for a made trace' -r

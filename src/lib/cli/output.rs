@@ -110,6 +110,14 @@ impl Output {
     /// # Errors
     /// When `path` is the tool's own `input`, under whatever name, or a directory.
     pub fn new(path: Option<&Path>, input: &Path) -> anyhow::Result<Self> {
+        Output::apart(path, &[input])
+    }
+
+    /// The same for a tool with several inputs.
+    ///
+    /// # Errors
+    /// When `path` is one of `inputs`, under whatever name, or a directory.
+    pub fn apart(path: Option<&Path>, inputs: &[&Path]) -> anyhow::Result<Self> {
         let path = path.filter(|path| *path != Path::new("-"));
         if let Some(path) = path
             && let Ok(target) = path.metadata()
@@ -117,7 +125,8 @@ impl Output {
             if target.is_dir() {
                 bail!("output '{}' is a directory", path.display());
             }
-            if input.metadata().is_ok_and(|source| is_same(&source, &target)) {
+            let is_it = |input: &&Path| input.metadata().is_ok_and(|source| is_same(&source, &target));
+            if inputs.iter().any(is_it) {
                 bail!("output '{}' is the input; give another file", path.display());
             }
         }

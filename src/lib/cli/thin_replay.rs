@@ -10,6 +10,7 @@ use super::context::Context;
 use super::exit::Outcome;
 use super::id_list::IdList;
 use super::options::{self, flag, value};
+use super::output::Output;
 use super::registry::Tool;
 use crate::replay::cache::CacheRules;
 use crate::replay::costs::Costs;
@@ -20,6 +21,8 @@ use crate::replay::scenario::stripe::Layout;
 use crate::replay::trace::Mapping;
 use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 pub(super) const TOOL: Tool = Tool {
@@ -35,6 +38,9 @@ const NAME: &str = "name";
 fn arguments(command: Command) -> Command {
     let file = || value_parser!(PathBuf);
     let number = |name, value_name, help| value(name, value_name, value_parser!(u64), help);
+    let within = |name, value_name, range: RangeInclusive<u64>, help| {
+        value(name, value_name, value_parser!(u64).range(range), help)
+    };
     command
         .arg(
             Arg::new(options::INPUT)
@@ -123,7 +129,7 @@ fn arguments(command: Command) -> Command {
             )
             .action(ArgAction::Append),
         )
-        .arg(number("depth", "N", "Requests at once, where a recording has no times").default_value("8"))
+        .arg(within("depth", "N", 1..=1 << 20, "Requests at once, where a recording has no times").default_value("8"))
         .arg(value(
             "iolog-unit",
             "UNIT",
@@ -146,16 +152,24 @@ fn arguments(command: Command) -> Command {
                 .action(ArgAction::Append),
         )
         .arg(flag("measure", "In JSON: also how long thin_delete would take here, which differs from run to run"))
-        .arg(number("scale", "N", "Make images N times smaller (default: 16; 64 for a sweep)"))
+        .arg(within("scale", "N", 1..=1024, "Make images N times smaller (default: 16; 64 for a sweep)"))
         .arg(
             value("leaf-fill", "PERCENT", value_parser!(u64).range(34..=100), "How full the leaves of made images are")
                 .default_value("50"),
         )
-        .arg(value("kappa", "RATIO", value_parser!(f64), "A turn of the resync in normal requests").default_value("28"))
+        .arg(value("kappa", "RATIO", kappa, "A turn of the resync in normal requests: 0.1 to 1000").default_value("28"))
         .arg(number("seed", "N", "Another number makes another trace").default_value("1"))
-        .arg(number("requests", "N", "Requests of a made trace").default_value("10000"))
-        .arg(number("block-size", "SECTORS", "Sectors of a data block, for a made trace").default_value("1024"))
+        .arg(within("requests", "N", 1..=10_000_000, "Requests of a made trace").default_value("10000"))
+        .arg(
+            within("block-size", "SECTORS", 1..=1 << 22, "Sectors of a data block, for a made trace")
+                .default_value("1024"),
+        )
         .arg(options::threads())
+}
+
+fn kappa(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio| (0.1..=1000.0).contains(ratio));
+    ratio.ok_or_else(|| format!("'{text}' is no ratio from 0.1 to 1000"))
 }
 
 /// `--lock all` is for replays.
@@ -174,13 +188,30 @@ fn run(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
         ("generate", Some(_)) => traces::generate(&word(name), matches, context),
         ("predict" | "import" | "generate", None) => bail!("'{}' wants to know of what", input.display()),
         ("sweep", None) => models::sweep(matches, context),
-        ("costs", None) => context.print(format!("{}\n", Costs::names().join("\n"))).map(|()| Outcome::Success),
-        ("costs", Some(_)) => context.print(find_costs(&word(name))?.text()).map(|()| Outcome::Success),
+        ("costs", None) => put(&format!("{}\n", Costs::names().join("\n")), &[], matches, context),
+        ("costs", Some(path)) => put(&find_costs(&word(name))?.text(), &[path], matches, context),
         (_, Some(extra)) => {
             bail!("'{}' is one argument too many\n\n'thin_replay --help' explains the options.", extra.display())
         }
         (_, None) => replay::run(input, matches, context),
     }
+}
+
+/// Prints a result, or writes it to the file that `-o` names, which is none of the `inputs`.
+fn put(text: &str, inputs: &[&Path], matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
+    match options::get_output(matches) {
+        None => context.print(text)?,
+        path => write_whole(path, text, inputs)?,
+    }
+    Ok(Outcome::Success)
+}
+
+/// Writes a file, which is there whole or not at all, and is none of the `inputs`.
+fn write_whole(path: Option<&Path>, text: &str, inputs: &[&Path]) -> anyhow::Result<()> {
+    let mut output = Output::apart(path, inputs)?;
+    let written = output.write_all(text.as_bytes());
+    written.with_context(|| format!("can't write {}", output.name()))?;
+    output.finish()
 }
 
 /// A profile that comes with the program, or one in a file.

@@ -144,7 +144,6 @@ struct Buffer {
     used: Ns,
     dirty: bool,
     referenced: bool,
-    pins: u32,
 }
 
 /// The blocks of a part, from the oldest to the newest.
@@ -262,20 +261,6 @@ impl Cache {
         true
     }
 
-    /// Keeps a block that is there until [`Cache::unpin`]; it stays whatever the bound is.
-    pub fn pin(&mut self, pool: usize, used: Used) {
-        if let Some(slot) = self.by_key.get(&(pool, used)) {
-            self.buffers[*slot].pins += 1;
-        }
-    }
-
-    /// Takes one [`Cache::pin`] back.
-    pub fn unpin(&mut self, pool: usize, used: Used) {
-        if let Some(slot) = self.by_key.get(&(pool, used)) {
-            self.buffers[*slot].pins = self.buffers[*slot].pins.saturating_sub(1);
-        }
-    }
-
     /// A pool commits: its dirty blocks are written. Gives their number.
     pub fn commit(&mut self, pool: usize, now: Ns) -> u64 {
         self.pass_time(now);
@@ -343,8 +328,8 @@ impl Cache {
     fn insert(&mut self, pool: usize, used: Used, now: Ns) -> usize {
         let key = (pool, used);
         let part = self.part_of(pool, used);
-        let (dirty, referenced, pins) = (false, false, 0);
-        let buffer = Buffer { key, part, older: NONE, newer: NONE, used: now, dirty, referenced, pins };
+        let (dirty, referenced) = (false, false);
+        let buffer = Buffer { key, part, older: NONE, newer: NONE, used: now, dirty, referenced };
         let slot = match self.spare.pop() {
             Some(slot) => {
                 self.buffers[slot] = buffer;
@@ -388,7 +373,7 @@ impl Cache {
     fn free(&mut self, pool: usize, used: Used) {
         let Some(slot) = self.by_key.get(&(pool, used)).copied() else { return };
         self.set_dirty(slot, false);
-        if self.rules.forget && self.buffers[slot].pins == 0 {
+        if self.rules.forget {
             self.remove(slot);
         }
     }
@@ -407,33 +392,19 @@ impl Cache {
         written
     }
 
-    /// The oldest that nobody holds; with second chances, the oldest that was not used since it got its last.
+    /// The oldest; with second chances, the oldest that was not used since it got its last.
     fn victim(&mut self, part: usize) -> Option<usize> {
         // Everything may get a second chance once.
         for _ in 0..2 * self.parts[part].len {
             let slot = self.parts[part].oldest;
-            if slot == NONE {
-                return None;
-            }
-            if self.buffers[slot].pins == 0 && !self.buffers[slot].referenced {
+            if !self.buffers[slot].referenced {
                 return Some(slot);
-            }
-            if self.buffers[slot].pins > 0 && self.rules.shards == 0 {
-                return self.first_unpinned(part);
             }
             self.buffers[slot].referenced = false;
             self.unlink(slot);
             self.link_newest(slot);
         }
         None
-    }
-
-    fn first_unpinned(&self, part: usize) -> Option<usize> {
-        let mut slot = self.parts[part].oldest;
-        while slot != NONE && self.buffers[slot].pins > 0 {
-            slot = self.buffers[slot].newer;
-        }
-        (slot != NONE).then_some(slot)
     }
 
     fn drop_aged(&mut self, now: Ns) -> u64 {
@@ -444,11 +415,11 @@ impl Cache {
             let keep = self.rules.retain / self.rules.shards.max(1);
             let mut slot = self.parts[part].oldest;
             while slot != NONE && self.parts[part].len > keep {
-                let Buffer { newer, used, dirty, pins, .. } = self.buffers[slot];
+                let Buffer { newer, used, dirty, .. } = self.buffers[slot];
                 if now.saturating_sub(used) <= age && self.rules.shards == 0 {
                     break;
                 }
-                if now.saturating_sub(used) > age && pins == 0 {
+                if now.saturating_sub(used) > age {
                     written += u64::from(dirty);
                     self.remove(slot);
                     self.stats.aged += 1;

@@ -97,7 +97,10 @@ pub(super) fn manual() -> Vec<Section> {
                 ),
                 Part::text(
                     "Verbs: read, write, discard, flush, commit, create, snap, delete, trim-pool, msnap, mrelease, lookup, \
-                     sleep, mark, wait, expect. I/O logs of fio (versions 2 and 3) and the default text of blkparse are \
+                     sleep, mark, wait, expect. What they need: off= and len= for read, write (with flags=fua) and discard, \
+                     off= for lookup, origin= for snap, us= for sleep, lat= for expect, name= for mark and wait (a mark or \
+                     another stream's name); dev=, unless the stream has one; policy= may stand with delete. A run ends \
+                     after a day of virtual time. I/O logs of fio (versions 2 and 3) and the default text of blkparse are \
                      taken as they are, with --map. Of a block trace of the pool below, --action A takes the requests of \
                      the devices above. Every line of a recording is taken, or counted with the reason.",
                 ),

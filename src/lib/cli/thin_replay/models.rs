@@ -3,7 +3,7 @@
 use super::super::context::Context;
 use super::super::exit::Outcome;
 use super::super::id_list::IdList;
-use super::{get_costs, get_flavour, get_policies};
+use super::{get_costs, get_flavour, get_policies, put};
 use crate::base::ThinId;
 use crate::block::BlockSource;
 use crate::pack;
@@ -32,19 +32,21 @@ pub(super) fn predict(metadata: &Path, matches: &ArgMatches, context: &Context) 
     }
     let policies = get_policies(matches, &POLICIES);
     let prediction = predict::predict(&base, &devices, &policies, get_flavour(matches), &get_costs(matches)?)?;
-    if matches.get_flag("json") {
+    let json = matches.get_flag("json");
+    let text = if json {
         let mut value = serde_json::to_value(&prediction)?;
         value["version"] = 1.into();
         if matches.get_flag("measure") {
             value["offline"] = serde_json::to_value(offline::measure(opened.source.as_ref(), &devices)?)?;
         }
-        context.print(format!("{value:#}\n"))?;
+        format!("{value:#}\n")
     } else {
-        context.print(prediction.text())?;
-        // Beside the output, which is the same on every machine.
-        if !context.is_quiet() {
-            tell_offline(opened.source.as_ref(), &devices, context);
-        }
+        prediction.text()
+    };
+    put(&text, &[metadata], matches, context)?;
+    // Beside the output, which is the same on every machine.
+    if !json && !context.is_quiet() {
+        tell_offline(opened.source.as_ref(), &devices, context);
     }
     Ok(Outcome::Success)
 }
@@ -68,7 +70,6 @@ fn tell_offline(source: &dyn BlockSource, devices: &[ThinId], context: &Context)
 
 /// How much hangs on what is assumed?
 pub(super) fn sweep(matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
-    let scale = matches.get_one::<u64>("scale").copied().unwrap_or(64).clamp(1, 1024);
-    context.print(sweep::sweep(&get_costs(matches)?, scale)?)?;
-    Ok(Outcome::Success)
+    let scale = matches.get_one::<u64>("scale").copied().unwrap_or(64);
+    put(&sweep::sweep(&get_costs(matches)?, scale)?, &[], matches, context)
 }

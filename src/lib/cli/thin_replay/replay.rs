@@ -2,8 +2,9 @@
 
 use super::super::context::Context;
 use super::super::exit::Outcome;
-use super::super::output;
-use super::{get_costs, get_policies, traces};
+use super::super::options;
+use super::super::output::Output;
+use super::{get_costs, get_policies, put, traces, write_whole};
 use crate::base::BlockNr;
 use crate::block::{BlockSource, FileOutput};
 use crate::format::BLOCK_SIZE;
@@ -25,7 +26,7 @@ use crate::replay::trace::Trace;
 use crate::thin::live::{Base, LivePool};
 use anyhow::{Context as _, bail};
 use clap::ArgMatches;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,6 +57,11 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
     let real = matches.get_one::<String>("clock").is_some_and(|clock| clock == "real");
     let layout = matches.get_one::<Layout>("stripe").copied();
     let all = all_options(matches, &costs)?;
+    let inputs: Vec<&Path> = [Some(input), Some(path), file("side")].into_iter().flatten().collect();
+    // Said before the runs, which may take long.
+    for path in [file("svg"), options::get_output(matches)].into_iter().flatten() {
+        Output::apart(Some(path), &inputs)?;
+    }
     let weights = match all.first().filter(|_| matches.get_flag("elasticity")) {
         Some(first) => Some(calibration::weigh(&base, &trace, first).context("trying the assumed prices")?),
         None => None,
@@ -77,13 +83,15 @@ pub(super) fn run(input: &Path, matches: &ArgMatches, context: &Context) -> anyh
     if let Some(path) = file("svg") {
         let title = format!("{} on {}", path_name(file("trace")), path_name(Some(input)));
         let picture = report::svg(&title, &reports);
-        fs::write(path, picture).with_context(|| format!("can't write '{}'", path.display()))?;
+        let others: Vec<&Path> = inputs.iter().copied().chain(file("save-overlay")).collect();
+        write_whole(Some(path), &picture, &others)?;
     }
     if matches.get_flag("json") {
-        print_json(&base, &reports, &trace, (&costs, &calibration), matches)?;
+        let text = json(&base, &reports, &trace, (&costs, &calibration), matches)?;
+        write_whole(options::get_output(matches), &text, &inputs)?;
     } else {
         let clock = matches.get_one::<String>("clock").map_or("virtual", String::as_str);
-        context.print(report::table(&reports, &costs, &calibration, clock))?;
+        put(&report::table(&reports, &costs, &calibration, clock), &inputs, matches, context)?;
     }
     if real {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -194,13 +202,13 @@ fn save_overlay(pool: &mut LivePool<'_>, path: &Path) -> anyhow::Result<()> {
     save::save(pool, &mut FileOutput::open(path, None)?).with_context(cannot)
 }
 
-fn print_json(
+fn json(
     base: &Base<'_>,
     reports: &[PolicyReport],
     trace: &Trace,
     (costs, calibration): (&Costs, &Calibration),
     matches: &ArgMatches,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<String> {
     let inputs = serde_json::json!({
         "image_checksum": image_checksum(base)?,
         "trace_checksum": crc32c(trace.text().as_bytes()),
@@ -211,7 +219,7 @@ fn print_json(
         "clock": matches.get_one::<String>("clock"),
         "seed": matches.get_one::<u64>("seed"),
     });
-    output::print(&format!(
+    Ok(format!(
         "{:#}\n",
         serde_json::json!({
             "version": 1,

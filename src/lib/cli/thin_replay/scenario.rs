@@ -14,13 +14,9 @@ pub(super) fn run(name: &str, matches: &ArgMatches, context: &Context) -> anyhow
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let defaults = Settings::default();
     let settings = Settings {
-        scale: number("scale").unwrap_or(defaults.scale).clamp(1, 1024),
+        scale: number("scale").unwrap_or(defaults.scale),
         leaf_fill: number("leaf-fill").unwrap_or(defaults.leaf_fill),
-        kappa: matches
-            .get_one::<f64>("kappa")
-            .copied()
-            .filter(|kappa| (0.1..=1000.0).contains(kappa))
-            .unwrap_or(defaults.kappa),
+        kappa: matches.get_one::<f64>("kappa").copied().unwrap_or(defaults.kappa),
         flavour: super::get_flavour(matches),
         costs: super::get_costs(matches)?,
     };
@@ -28,17 +24,14 @@ pub(super) fn run(name: &str, matches: &ArgMatches, context: &Context) -> anyhow
     if wanted.is_empty() {
         bail!("there is no scenario '{name}': delete, cache, barrier, groups, stripe or all");
     }
-    let mut reports: Vec<Report> = Vec::new();
-    for (_, run) in wanted {
-        let report = run(&settings)?;
-        if !matches.get_flag("json") {
-            context.print(report.text())?;
-        }
-        reports.push(report);
-    }
-    if matches.get_flag("json") {
-        context.print(format!("{:#}\n", serde_json::json!({ "version": 1, "scenarios": reports })))?;
-    }
+    let reports: Result<Vec<Report>, _> = wanted.into_iter().map(|(_, run)| run(&settings)).collect();
+    let reports = reports?;
+    let text = if matches.get_flag("json") {
+        format!("{:#}\n", serde_json::json!({ "version": 1, "scenarios": reports }))
+    } else {
+        reports.iter().map(Report::text).collect()
+    };
+    super::put(&text, &[], matches, context)?;
     let passed = reports.iter().all(Report::passed);
     Ok(if passed { Outcome::Success } else { Outcome::Failure })
 }

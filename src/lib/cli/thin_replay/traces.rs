@@ -3,11 +3,10 @@
 use super::super::context::Context;
 use super::super::exit::Outcome;
 use super::super::options;
-use super::super::output::Output;
+use super::write_whole;
 use crate::replay::trace::{Account, ImportOptions, Mapping, Trace, generate as generators, read_any};
 use anyhow::{Context as _, bail};
 use clap::ArgMatches;
-use std::io::Write;
 use std::path::Path;
 
 /// A trace of any form, by content; says what was not taken.
@@ -15,7 +14,7 @@ pub(super) fn read(path: &Path, matches: &ArgMatches, context: &Context) -> anyh
     let text = text(path)?;
     let import_options = ImportOptions {
         map: matches.get_many::<Mapping>("map").map(|maps| maps.cloned().collect()).unwrap_or_default(),
-        depth: matches.get_one::<u64>("depth").copied().unwrap_or(8).clamp(1, 1 << 20),
+        depth: matches.get_one::<u64>("depth").copied().unwrap_or(8),
         unit: matches.get_one::<String>("iolog-unit").map(|unit| if unit == "ms" { 1_000_000 } else { 1_000 }),
         action: matches.get_one::<String>("action").and_then(|action| action.chars().next()).unwrap_or('Q'),
         by_process: matches.get_flag("by-process"),
@@ -61,24 +60,22 @@ fn tell(path: &Path, trace: &Trace, account: &Account, context: &Context) {
     }
 }
 
-fn write(trace: &Trace, input: &Path, matches: &ArgMatches) -> anyhow::Result<Outcome> {
-    let mut output = Output::new(options::get_output(matches), input)?;
-    output.write_all(trace.text().as_bytes()).context("can't write the trace")?;
-    output.finish()?;
+/// A trace is a result that -q does not silence.
+fn write(trace: &Trace, inputs: &[&Path], matches: &ArgMatches) -> anyhow::Result<Outcome> {
+    write_whole(options::get_output(matches), &trace.text(), inputs)?;
     Ok(Outcome::Success)
 }
 
 /// Prints a recording as a trace.
 pub(super) fn import(file: &Path, matches: &ArgMatches, context: &Context) -> anyhow::Result<Outcome> {
-    write(&read(file, matches, context)?, file, matches)
+    write(&read(file, matches, context)?, &[file], matches)
 }
 
 /// Prints a made trace.
 pub(super) fn generate(name: &str, matches: &ArgMatches, _: &Context) -> anyhow::Result<Outcome> {
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(1);
-    let (block, requests) = (number("block-size").clamp(1, 1 << 22), number("requests").min(10_000_000));
-    match generators::generate(name, number("seed"), block, requests) {
-        Some(trace) => write(&trace, Path::new(""), matches),
+    match generators::generate(name, number("seed"), number("block-size"), number("requests")) {
+        Some(trace) => write(&trace, &[], matches),
         None => {
             let names: Vec<String> = generators::NAMES.iter().map(|(name, what)| format!("{name}: {what}")).collect();
             bail!("there is no generator '{name}':\n{}", names.join("\n"))

@@ -66,19 +66,6 @@ fn dirty_blocks_are_written_before_they_go_and_by_commits() {
 }
 
 #[test]
-fn what_is_held_stays() {
-    let mut cache = cache("cap(2)");
-    read(&mut cache, 0, &[1, 2]);
-    cache.pin(0, node(1));
-    cache.pin(0, node(2));
-    read(&mut cache, 2, &[3]);
-    assert!(cache.contains(0, node(1)) && cache.contains(0, node(2)) && cache.len() == 3, "above the bound for once");
-    cache.unpin(0, node(2));
-    read(&mut cache, 3, &[4]);
-    assert!(cache.contains(0, node(1)) && !cache.contains(0, node(2)) && cache.len() == 2);
-}
-
-#[test]
 fn old_blocks_go_but_for_those_that_are_retained() {
     let mut aged = cache("unbounded+age(1us)");
     read(&mut aged, 0, &[1, 2, 3]);

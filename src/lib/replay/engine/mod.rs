@@ -13,6 +13,7 @@ pub use lock::{Flavour, Lock, Mode, Ns, ProcId};
 pub use stats::{Hold, LockStats, Operation};
 
 use lock::Wakes;
+use stats::longer;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -94,9 +95,6 @@ impl<'e> Env<'e> {
 impl Longest {
     /// The longer ones of two.
     pub fn or_longer(self, other: Longest) -> Longest {
-        let longer = |one: Option<(&'static str, Ns)>, other: Option<(&'static str, Ns)>| {
-            one.into_iter().chain(other).reduce(|left, right| if right.1 > left.1 { right } else { left })
-        };
         Longest { hold: longer(self.hold, other.hold), wait: longer(self.wait, other.wait) }
     }
 }

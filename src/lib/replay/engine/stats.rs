@@ -56,9 +56,12 @@ pub struct LockStats {
     since: Ns,
 }
 
-/// The longer of two.
-fn longer(one: Option<(&'static str, Ns)>, label: &'static str, time: Ns) -> Option<(&'static str, Ns)> {
-    if one.is_none_or(|(_, longest)| time > longest) { Some((label, time)) } else { one }
+/// What was done, and for how long.
+type Done = (&'static str, Ns);
+
+/// The longer of two; the first, where they are the same.
+pub(super) fn longer(one: Option<Done>, other: Option<Done>) -> Option<Done> {
+    one.into_iter().chain(other).reduce(|left, right| if right.1 > left.1 { right } else { left })
 }
 
 impl LockStats {
@@ -83,7 +86,7 @@ impl LockStats {
         if let Some(log) = self.wait_log.as_mut().filter(|_| time > 0) {
             log.push((begin, now));
         }
-        self.recent_wait = longer(self.recent_wait, label, now - begin.max(self.since).min(now));
+        self.recent_wait = longer(self.recent_wait, Some((label, now - begin.max(self.since).min(now))));
         match mode {
             Mode::Shared => self.wait_shared.add(time),
             Mode::Exclusive => self.wait_exclusive.add(time),
@@ -104,7 +107,7 @@ impl LockStats {
             self.current.swap_remove(index);
         }
         let visible = hold.end - hold.begin.max(self.since).min(hold.end);
-        self.recent = longer(self.recent, hold.label, visible);
+        self.recent = longer(self.recent, Some((hold.label, visible)));
         if let Some(log) = &mut self.log {
             log.push(hold);
         }

@@ -66,6 +66,8 @@ pub struct Outcome<'a> {
     pub touches: Touches,
     /// What the cache of metadata blocks did, where there was one.
     pub cache: Option<CacheStats>,
+    /// Streams that had more to do at the end of the run.
+    pub unfinished: usize,
     /// The pool as it is now.
     pub pool: LivePool<'a>,
 }
@@ -84,6 +86,7 @@ impl<'a> Outcome<'a> {
             background: world.background,
             locks: world.numbers.gather(locks),
             cache: world.memory.stats(),
+            unfinished: world.streams.iter().filter(|stream| !stream.over).count(),
             touches: std::mem::take(&mut world.pool.overlay.touches),
             pool: world.pool,
         }

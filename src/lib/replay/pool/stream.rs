@@ -7,7 +7,6 @@ use super::numbers::{MARKS, Numbers};
 use super::verb::{Event, Feed, Verb, When};
 use super::world::{Bio, BioKind, PoolWorld, Request};
 use crate::base::{ThinBlock, ThinId};
-use crate::replay::costs::Costs;
 use crate::replay::engine::{Env, Mode, Ns, Step};
 use crate::replay::machine::{Act, Unit};
 use crate::replay::policy::{Discards, Kind, Policy};
@@ -45,8 +44,6 @@ pub enum Task {
 pub struct Stream<'a> {
     index: usize,
     feed: Box<dyn Feed + 'a>,
-    policy: Policy,
-    costs: Costs,
     options: RunOptions,
     numbers: Numbers,
     job: Option<Job>,
@@ -56,8 +53,7 @@ pub struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// The stream of that number.
     pub fn new(index: usize, feed: Box<dyn Feed + 'a>, numbers: Numbers, options: &RunOptions) -> Stream<'a> {
-        let (policy, costs) = (options.policy.clone(), options.costs.clone());
-        Stream { index, feed, policy, costs, options: options.clone(), numbers, job: None, over: false }
+        Stream { index, feed, options: options.clone(), numbers, job: None, over: false }
     }
 
     /// The locks of the pool that a device is in.
@@ -119,7 +115,7 @@ impl<'a> Stream<'a> {
             }
             Verb::Expect(time) => world.measured.expected.add(*time),
             Verb::Delete { dev, policy } => {
-                let policy = policy.clone().unwrap_or_else(|| self.policy.clone());
+                let policy = policy.clone().unwrap_or_else(|| self.options.policy.clone());
                 self.delete(*dev, policy, world, env, then);
             }
             Verb::Lookup { .. } => self.message(verb, Section::Look, then),
@@ -161,14 +157,14 @@ impl<'a> Stream<'a> {
         let request =
             Request { stream: self.index, word: verb.word(), since, bytes, parts: parts.max(1), refused: false };
         let request = world.request(request, env);
-        let ignored = matches!(verb, Verb::Discard { .. }) && self.policy.discards == Discards::Ignored;
+        let ignored = matches!(verb, Verb::Discard { .. }) && self.options.policy.discards == Discards::Ignored;
         if parts == 0 || ignored {
             world.requests[request].parts = 1;
             return world.complete(request, env);
         }
         let write = !matches!(verb, Verb::Read { .. });
         let discard = matches!(verb, Verb::Discard { .. });
-        let cost = if discard { self.costs.submit_min } else { self.costs.submit(bytes, write) };
+        let cost = if discard { self.options.costs.submit_min } else { self.options.costs.submit(bytes, write) };
         then.extend([Act::Label("submitter: map"), Act::Step(Step::Cpu(cost))]);
         for block in (first..end).step_by(step as usize) {
             let blocks = (end - block).min(step);
@@ -204,7 +200,7 @@ impl<'a> Stream<'a> {
         let work = world.work_of(dev);
         if work.is_open() {
             work.flushes.push(request);
-            env.notify(self.numbers.work(self.numbers.pool_of(dev)), self.costs.wake);
+            env.notify(self.numbers.work(self.numbers.pool_of(dev)), self.options.costs.wake);
         } else {
             world.complete(request, env);
         }
@@ -213,26 +209,16 @@ impl<'a> Stream<'a> {
     fn map(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         let locking = self.locking(bio.dev);
         if !world.pool.has_device(bio.dev) {
-            locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
+            locking.leave(Section::Look, self.options.costs.lookup, world, env.now, then);
             then.push(Act::Do(Task::Refused(bio)));
             return;
         }
         let found = world.pool.lookup(bio.dev, bio.block);
         let Some(found) = world.check(found) else { return };
         let waits = world.would_wait(locking.pool, env.now);
-        locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
+        locking.leave(Section::Look, self.options.costs.lookup, world, env.now, then);
         let direct = found.is_some_and(|mapped| bio.kind == BioKind::Read || !mapped.shared);
         if direct && !waits { then.push(Act::Do(Task::Mapped(bio))) } else { self.defer(bio, then) }
-    }
-
-    fn mapped(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
-        let work = world.work_of(bio.dev);
-        if bio.kind == (BioKind::Write { fua: true }) && work.changed {
-            work.wait_commit.push(bio);
-            env.notify(self.numbers.work(self.numbers.pool_of(bio.dev)), self.costs.wake);
-        } else {
-            world.send(bio, env);
-        }
     }
 
     fn apply(
@@ -242,7 +228,7 @@ impl<'a> Stream<'a> {
         env: &mut Env<'_>,
         then: &mut Vec<Act<Task>>,
     ) {
-        let (costs, locking) = (&self.costs, self.locking(verb.dev().unwrap_or_default()));
+        let (costs, locking) = (&self.options.costs, self.locking(verb.dev().unwrap_or_default()));
         let mut changed = true;
         let (result, cost): (Result<(), LiveError>, Ns) = match verb {
             Verb::Create { dev } => (world.pool.create(*dev), costs.insert),
@@ -289,7 +275,7 @@ impl<'a> Stream<'a> {
         let discard = policy.kind == Kind::DiscardFirst;
         policy.coalesce |= policy.kind == Kind::Offline;
         let locking = self.locking(dev);
-        self.job = Some(Job::new(dev, policy, locking, self.costs.clone()));
+        self.job = Some(Job::new(dev, policy, locking, self.options.costs.clone()));
         if !discard {
             then.push(Act::Do(Task::Delete(Part::Start)));
             return;
@@ -311,8 +297,8 @@ impl<'a, 'b> Unit<PoolWorld<'a>> for Stream<'b> {
             Task::Next => self.next_event(world, env, then),
             Task::Due(verb, arrival) => self.due(verb, arrival, world, env, then),
             Task::Map(bio) => self.map(bio, world, env, then),
-            Task::Defer(bio) => world.defer(bio, env, self.costs.wake),
-            Task::Mapped(bio) => self.mapped(bio, world, env),
+            Task::Defer(bio) => world.defer(bio, env, self.options.costs.wake),
+            Task::Mapped(bio) => world.mapped(bio, env, self.options.costs.wake),
             Task::Refused(bio) => world.refuse(bio.request, env),
             Task::Message(verb, section) => self.apply((&verb, section), world, env, then),
             Task::Delete(part) => {

@@ -348,3 +348,86 @@ fn a_full_pool_refuses_each_request_once() {
     assert_eq!(outcome.measured.bytes, done << 20);
     assert_eq!(outcome.measured.series.iter().sum::<u64>(), outcome.measured.bytes);
 }
+
+/// A delete may come between the parts of other work on its device, whenever that is: the work is refused, and all goes on.
+#[test]
+fn a_delete_may_overtake_anything() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    for policy in POLICIES.into_iter().chain(["rolling+steal", "background(1)"]) {
+        for when in [1, 10, 35, 50, 100, 500, 3000] {
+            let part = |n: u64| match n % 3 {
+                0 => Verb::Discard { dev: ThinId(1), off: n * 102_400, len: 102_400 },
+                1 => Verb::Write { dev: ThinId(1), off: n * 1024, len: 700, fua: n.is_multiple_of(2) },
+                _ => Verb::Write { dev: ThinId(1), off: 9_000_000 + n * 1024, len: 1024, fua: false },
+            };
+            let work = List::new((0..40).map(|n| event(part(n))).collect());
+            let verb = Verb::Delete { dev: ThinId(1), policy: None };
+            let delete = List::new(vec![Event { when: When::At(when * 1000), verb }]);
+            let options = RunOptions::new(Policy::parse(policy).unwrap(), Costs::standard());
+            let outcome = run(&base, vec![stream("w", true, work), stream("d", false, delete)], &options);
+            let mut outcome = outcome.unwrap_or_else(|error| panic!("{policy} at {when} us: {error}"));
+            let own = u64::from(policy == "discard-first");
+            let done: u64 = outcome.measured.latency.values().map(|histogram| histogram.count()).sum();
+            assert_eq!(
+                (outcome.background.done, done + outcome.measured.failed),
+                (1, 40 + own),
+                "{policy} at {when} us"
+            );
+            assert!(outcome.pool.logical().unwrap().is_empty(), "{policy} at {when} us");
+            let state = crate::replay::scenario::delete::soundness(&mut outcome).unwrap();
+            assert!(state.is_sound(), "{policy} at {when} us: {state:?}");
+        }
+    }
+}
+
+/// A write that has to be durable waits for a commit of what has changed, also where its lookup had to wait.
+#[test]
+fn a_durable_write_waits_for_a_commit_whoever_maps_it() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    for cache in [None, Some("unbounded")] {
+        let durable = event(Verb::Write { dev: ThinId(1), off: 3 * 1024, len: 1024, fua: true });
+        let events = vec![event(Verb::Create { dev: ThinId(9) }), durable];
+        let cache = cache.map(|rules| CacheRules::parse(rules).unwrap());
+        let options = RunOptions { cache, ..RunOptions::new(Policy::coarse(), Costs::standard()) };
+        let outcome = run(&base, vec![stream("w", true, List::new(events))], &options).unwrap();
+        assert_eq!(outcome.measured.commits, 1, "{:?}", options.cache);
+        assert!(outcome.measured.latency["write"].max() >= options.costs.commit);
+    }
+}
+
+/// Who held a lock while nobody asked for anything is not to blame for what comes later.
+#[test]
+fn a_stall_is_blamed_on_its_own_time_only() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let write = |n: u64| Event {
+        when: When::At(n * 200_000_000),
+        verb: Verb::Write { dev: ThinId(9), off: n * 1024, len: 1024, fua: false },
+    };
+    let writes = List::new(vec![event(Verb::Create { dev: ThinId(9) }), write(1), write(2)]);
+    let delete =
+        List::new(vec![Event { when: When::At(300_000_000), verb: Verb::Delete { dev: ThinId(1), policy: None } }]);
+    let options = RunOptions::new(Policy::coarse(), Costs::standard());
+    let outcome = run(&base, vec![stream("w", true, writes), stream("d", false, delete)], &options).unwrap();
+    assert_eq!(outcome.measured.stalls.len(), 2);
+    for stall in &outcome.measured.stalls {
+        assert!(stall.holder != "delete" && stall.held <= stall.length && stall.waited <= stall.length, "{stall:?}");
+    }
+}
+
+/// What never comes to its end is counted.
+#[test]
+fn a_stream_that_waits_for_nothing_is_unfinished() {
+    let source = image(6000, 0);
+    let base = Base::open(&source).unwrap();
+    let options = RunOptions::new(Policy::coarse(), Costs::standard());
+    let unfinished = |verb| {
+        let events = vec![event(verb), event(Verb::Commit)];
+        run(&base, vec![stream("w", true, List::new(events))], &options).unwrap().unfinished
+    };
+    assert_eq!(unfinished(Verb::Wait("typo".into())), 1);
+    assert_eq!(unfinished(Verb::Sleep(options.limit + 1)), 1);
+    assert_eq!(unfinished(Verb::Mark("a".into())), 0);
+}

@@ -36,8 +36,8 @@ pub enum Task {
     Insert(Bio, u64),
     /// A mapping is there.
     Inserted(Bio),
-    /// There is no room for a part.
-    Full(Bio),
+    /// There is no room for a new block, or its device has gone meanwhile.
+    GiveUp(Bio),
     /// There is no such device.
     Refuse(Bio),
     /// Finds what a discard covers.
@@ -48,6 +48,8 @@ pub enum Task {
     Commit,
     /// A commit is done.
     Committed,
+    /// A part needs no metadata any more.
+    Mapped(Bio),
     /// A part can go to the data device.
     Send(Bio),
     /// A part is complete without it.
@@ -122,7 +124,7 @@ impl Worker {
         self.locking.leave(Section::Look, self.costs.lookup, world, env.now, then);
         let write = bio.kind != BioKind::Read;
         match found {
-            Some(mapped) if !write || !mapped.shared => then.push(Act::Do(Task::Send(bio))),
+            Some(mapped) if !write || !mapped.shared => then.push(Act::Do(Task::Mapped(bio))),
             // There is nothing to read: the buffer is filled with zeros.
             None if !write => then.push(Act::Do(Task::Complete(bio))),
             _ => match world.cells.get_mut(&(bio.dev, bio.block)) {
@@ -153,7 +155,7 @@ impl Worker {
         self.locking.leave(section, self.costs.alloc, world, env.now, then);
         match data {
             Some(data) => then.push(Act::Do(Task::Fill(bio, copy, data))),
-            None => then.push(Act::Do(Task::Full(bio))),
+            None => then.push(Act::Do(Task::GiveUp(bio))),
         }
     }
 
@@ -172,14 +174,15 @@ impl Worker {
 
     fn insert(&self, bio: Bio, data: u64, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
         world.uninserted.remove(&data);
-        if world.pool.has_device(bio.dev) {
+        let is_there = world.pool.has_device(bio.dev);
+        if is_there {
             let inserted = world.pool.insert(bio.dev, bio.block, DataBlock(data));
             world.check(inserted);
         } else {
             world.pool.overlay.release_data(data);
         }
         self.locking.leave(Section::Change, self.costs.insert, world, env.now, then);
-        then.push(Act::Do(Task::Inserted(bio)));
+        then.push(Act::Do(if is_there { Task::Inserted(bio) } else { Task::GiveUp(bio) }));
     }
 
     fn inserted(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &mut Env<'_>) {
@@ -214,8 +217,12 @@ impl Worker {
         }
     }
 
-    /// The whole range under one hold: the mappings, then the counts of their data blocks.
+    /// The whole range under one hold: the mappings, then the counts of their data blocks. A delete may have come first.
     fn remove(&self, bio: Bio, world: &mut PoolWorld<'_>, env: &Env<'_>, then: &mut Vec<Act<Task>>) {
+        if !world.pool.has_device(bio.dev) {
+            self.locking.leave(Section::Change, self.costs.lookup, world, env.now, then);
+            return then.push(Act::Do(Task::Refuse(bio)));
+        }
         let (mut at, end, mut removed) = (bio.block.0, bio.block.0.saturating_add(bio.blocks), 0);
         while at < end {
             let next = world.pool.next_mapped(bio.dev, ThinBlock(at));
@@ -266,7 +273,7 @@ impl<'a> Unit<PoolWorld<'a>> for Worker {
             Task::Fill(bio, copy, data) => self.fill(bio, copy, data, world, env),
             Task::Insert(bio, data) => self.insert(bio, data, world, env, then),
             Task::Inserted(bio) => self.inserted(bio, world, env),
-            Task::Full(bio) => {
+            Task::GiveUp(bio) => {
                 // Those who waited for the block are looked at anew, and refused in their turn.
                 let waiting = world.cells.remove(&(bio.dev, bio.block)).unwrap_or_default();
                 world.work[self.locking.pool].deferred.extend(waiting);
@@ -282,6 +289,7 @@ impl<'a> Unit<PoolWorld<'a>> for Worker {
                 then.push(Act::Do(Task::Committed));
             }
             Task::Committed => self.committed(world, env),
+            Task::Mapped(bio) => world.mapped(bio, env, 0),
             Task::Send(bio) => world.send(bio, env),
             Task::Complete(bio) => world.complete(bio.request, env),
         }

@@ -252,12 +252,12 @@ impl<'a> PoolWorld<'a> {
     }
 
     /// A new request of so many parts.
-    pub fn request(&mut self, request: Request, env: &Env<'_>) -> usize {
+    pub fn request(&mut self, request: Request, env: &mut Env<'_>) -> usize {
         let stream = &mut self.streams[request.stream];
         stream.outstanding += 1;
         if stream.foreground {
             if self.outstanding == 0 {
-                self.quiet_from(env.now);
+                self.quiet_from(env);
             }
             self.outstanding += 1;
             self.measured.note_depth(self.outstanding, env.now);
@@ -320,12 +320,13 @@ impl<'a> PoolWorld<'a> {
         self.end_stall(env);
         self.outstanding -= 1;
         self.measured.note_depth(self.outstanding, env.now);
-        self.quiet_from(env.now);
-        env.forget_longest(self.numbers.of_pools());
+        self.quiet_from(env);
     }
 
-    fn quiet_from(&mut self, now: Ns) {
-        self.quiet_since = now;
+    /// A time without completions may begin; who held a lock before has nothing to do with it.
+    fn quiet_from(&mut self, env: &mut Env<'_>) {
+        env.forget_longest(self.numbers.of_pools());
+        self.quiet_since = env.now;
         self.quiet_released = (self.background.entries, self.background.nodes);
     }
 
@@ -375,6 +376,18 @@ impl<'a> PoolWorld<'a> {
     /// Sends a part on as it is.
     pub fn send(&mut self, bio: Bio, env: &mut Env<'_>) {
         self.transfer(Transfer { bio, bytes: bio.bytes, prepares: None }, env);
+    }
+
+    /// A part needs no metadata any more: it goes on, but where it has to wait for a commit of what has changed. The
+    /// worker, if it sleeps, runs `wake` later.
+    pub fn mapped(&mut self, bio: Bio, env: &mut Env<'_>, wake: Ns) {
+        let work = self.work_of(bio.dev);
+        if bio.kind == (BioKind::Write { fua: true }) && work.changed {
+            work.wait_commit.push(bio);
+            env.notify(self.numbers.work(self.numbers.pool_of(bio.dev)), wake);
+        } else {
+            self.send(bio, env);
+        }
     }
 
     /// A stream has no more events.

@@ -207,6 +207,8 @@ pub struct PolicyReport {
     pub commits: u64,
     /// Requests that the pool refused.
     pub failed: u64,
+    /// Streams that had more to do when the time of the run was over.
+    pub unfinished: usize,
     /// Between the trace's marks.
     pub phases: Vec<Phase>,
     /// Blocks that the overlay holds.
@@ -280,6 +282,7 @@ impl PolicyReport {
             },
             commits: measured.commits,
             failed: measured.failed,
+            unfinished: if options.crash_after == 0 { outcome.unfinished } else { 0 },
             phases: phases(&measured.marks, outcome.end, measured.bytes),
             overlay_blocks: outcome.pool.overlay.nr_copies(),
             sound: state.is_sound() || (options.crash_after > 0 && state.whole && state.low == 0),

@@ -49,6 +49,13 @@ pub fn table(reports: &[PolicyReport], costs: &Costs, calibration: &Calibration,
     for report in reports.iter().filter(|report| report.failed > 0) {
         let _infallible = writeln!(text, "{}: {} requests were refused by the pool", report.policy, report.failed);
     }
+    for report in reports.iter().filter(|report| report.unfinished > 0) {
+        let _infallible = writeln!(
+            text,
+            "{}: {} streams have not come to their end: they wait for what never comes, or go on for more than a day",
+            report.policy, report.unfinished
+        );
+    }
     for (report, stripes) in reports.iter().filter_map(|report| report.alloc.stripes.map(|stripes| (report, stripes))) {
         let _infallible = writeln!(
             text,
@@ -98,7 +105,7 @@ fn order(reports: &[PolicyReport]) -> String {
         own.sort_by(|left, right| right.rate.total_cmp(&left.rate));
         let names: Vec<&str> = own.iter().map(|report| report.policy.as_str()).collect();
         let name = if flavours.len() > 1 { format!(" ({flavour})") } else { String::new() };
-        let _infallible = writeln!(text, "order{name}: {}", names.join(" > "));
+        let _infallible = writeln!(text, "order{name}: {}", ranked(&own));
         if !noise.is_empty() {
             let _infallible =
                 writeln!(text, "not in the order{name}, with fewer than 20 boundaries: {}", noise.join(", "));
@@ -107,6 +114,21 @@ fn order(reports: &[PolicyReport]) -> String {
     }
     if orders.windows(2).any(|pair| pair[0] != pair[1]) {
         text.push_str("the order of the policies depends on the flavour of the lock\n");
+    }
+    text
+}
+
+/// Names in order; what is equal is said to be.
+fn ranked(reports: &[&PolicyReport]) -> String {
+    let mut text = String::new();
+    for (index, report) in reports.iter().enumerate() {
+        let before = index.checked_sub(1).and_then(|before| reports.get(before));
+        text.push_str(match before {
+            None => "",
+            Some(before) if before.rate == report.rate => " = ",
+            Some(_) => " > ",
+        });
+        text.push_str(&report.policy);
     }
     text
 }

@@ -61,6 +61,8 @@ fn the_order_says_when_it_hangs_on_the_lock_or_on_too_few_boundaries() {
     assert!(told.contains("order (rwsem-2016): batch(1) > coarse\norder (fifo): coarse > batch(1)\n"), "{told}");
     assert!(told.contains("depends on the flavour"), "{told}");
     assert!(!text(&all[..2]).contains("depends on the flavour"));
+    let equal = PolicyReport { rate: batch.rate, ..coarse.clone() };
+    assert!(text(&[batch.clone(), equal]).contains("order: batch(1) = coarse\n"));
     let ratios = Ratios { boundaries: 19, ..batch.ratios.unwrap() };
     let noise = PolicyReport { ratios: Some(ratios), ..batch.clone() };
     let told = text(&[coarse.clone(), noise]);
